@@ -449,9 +449,8 @@ def _read(reader: Callable[[Any], pl.DataFrame], data: Any) -> pl.DataFrame:
 
 def _is_pandas(data: Any, kind: str) -> bool:
     """Known by its class's name, so that pandas is never imported for someone who has none."""
-    return any(
-        c.__module__.startswith("pandas.") and c.__name__ == kind for c in type(data).__mro__
-    )
+    classes = type(data).__mro__
+    return any(c.__name__ == kind and c.__module__.split(".")[0] == "pandas" for c in classes)
 
 
 def _toml_string(text: str) -> str:

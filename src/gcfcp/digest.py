@@ -91,7 +91,8 @@ class TDigest:
     error_weight: float = 0.0
 
     def __post_init__(self) -> None:
-        means = np.array(self.means, dtype=np.float64)  # copies: nobody else may write to ours
+        # Copies, which nobody else can write to; -0.0 becomes 0.0, so that equal is also identical.
+        means = np.array(self.means, dtype=np.float64) + 0.0
         weights = np.array(self.weights, dtype=np.float64)
         if means.ndim != 1 or means.shape != weights.shape or not len(means):
             raise GCFCPError(
@@ -101,7 +102,7 @@ class TDigest:
         if not (means[0] > -np.inf and (means[1:] > means[:-1]).all()):
             raise GCFCPError("means are not strictly increasing from above -inf: sort and combine")
         _check_weights(weights)
-        if not 0 <= self.error_weight <= _sum(weights):
+        if not 0 <= self.error_weight <= _sum(weights) * (1 + 1e-9):  # sums of floats round
             raise GCFCPError(
                 f"error_weight={self.error_weight} is not between 0 and the total weight "
                 f"{_sum(weights)}: give the error in units of weight"
@@ -167,7 +168,7 @@ class TDigest:
     @property
     def error(self) -> float:
         """An upper bound on sup |F - F^| against the raw values; exact if made of raw values."""
-        return self.error_weight / self.total
+        return min(self.error_weight / self.total, 1.0)
 
     def merge(self, *others: TDigest, delta: float | None = None) -> TDigest:
         """The paper's Merge: the construction of `from_values` over the clusters of all digests.
@@ -390,7 +391,7 @@ def _unit_sample(ascending: FloatArray, raw: FloatArray) -> _Sample:
 def _weighted_sample(values: FloatArray, weights: FloatArray) -> _Sample:
     # Ties are ordered by weight, so that their sum does not depend on the order of the input.
     order = np.lexsort((weights, values))
-    values = values[order] + 0.0  # -0.0 and 0.0 are equal: one of them must win
+    values = values[order]
     starts = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
     weights = np.add.reduceat(weights[order], starts)
     return _Sample(values[starts], weights, np.concatenate(([0.0], np.cumsum(weights))))
@@ -437,7 +438,7 @@ def _compress(
             distinct = np.append(means[1:] != means[:-1], True)
             means, ends = means[distinct], ends[distinct]
     return TDigest(
-        means + 0.0,  # -0.0 becomes 0.0
+        means,
         sample.cluster_weights(_starts(ends), ends),
         delta,
         representative,

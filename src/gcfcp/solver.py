@@ -1,0 +1,615 @@
+"""All thresholds of a coreset, exact: a simplex that walks the pieces.
+
+The augmented quantile regression of the paper (eq. 13) sees a test point only through its
+membership row, so S* is a function of the atom. With theta_A = beta' Phi_A the objective is
+
+    h(beta) = sum_A f_A(theta_A) - t beta' Phi_test,    t = (1 - alpha) w_test,
+
+where f_A, the pinball loss of everything in atom A, is convex and piecewise linear in ONE
+variable: its breakpoints are the atom's scores and its slopes are prefix sums. The problem has
+|G| unknowns and |A+| terms, whatever n is. S* is the smallest beta' Phi_test over the minimisers
+of h: the left derivative of the dual value at t, which for one group and one client is the
+ceil((n+1)(1-alpha))-th smallest score.
+
+How it works. A vertex is r = rank(Phi) independent atoms, each resting on one of its own scores
+(the basis). Every other atom knows how many of its scores lie below its theta. The multipliers y
+of the basis must lie between the slopes left and right of their scores; the worst offender moves
+along its ray, passing breakpoints of all atoms until the directional derivative turns (a long
+step), and the breakpoint where it turns takes its place. No such breakpoint: S* = +inf.
+
+Why it is exact.
+- Ties in weight, such as (n+1)(1-alpha) an integer, are broken by lowering t by an infinitesimal:
+  y is compared as a pair (value, its change with t). That is the left derivative.
+- Ties in score (discrete scores, equal scores across atoms) are broken by shifting each atom's
+  scores by an infinitesimal of its own, so the walk cannot cycle.
+- A score of +inf is a breakpoint at infinity, a level above all finite numbers.
+- The basis is a combinatorial object. Once it is found, S* = sum_b c_b s_b is recomputed from the
+  scores themselves in rational arithmetic and rounded up, never down; c solves
+  sum_b c_b Phi_b = Phi_test, checked in integers.
+- Every solution is verified against the first-order condition before it is returned.
+
+Why not an LP library: it would see n columns instead of |A+| functions, return a vertex of its
+own choice from the optimal face, and be exact only to its tolerance (see benchmarks/).
+
+Cost: O(n) once for the prefix sums; then some pivots a threshold, each O(|A+| r), whatever n is.
+
+| here         | paper                                             |
+|--------------|---------------------------------------------------|
+| `rows`       | Phi_A, the membership vectors of the active atoms |
+| `values`     | S-bar_{A,c}, the coreset's scores                 |
+| `weights`    | W_{A,c}                                           |
+| `test`       | w_test = sum_k pi_k / (n_k + 1)                   |
+| `theta`      | beta' Phi_A                                       |
+| `multiplier` | y: the dual variables of the basic scores         |
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gcfcp.errors import GCFCPError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_SLOPE_TOLERANCE = 2.0**-46  # of the total weight: far above rounding, far below a record
+_VALUE_TOLERANCE = 2.0**-44  # of the scores that make up a theta
+_ZERO = 1e-9  # coefficients are small rationals; anything below this is rounding
+_LEVEL_RATIO = 32  # how much coarser each level of the first solve is
+_COARSEST = 64  # breakpoints an atom may have on the coarsest level
+_BLOCK = 128
+_REFRESH = 64  # pivots between two fresh factorisations
+_BATCH = 2**18  # memberships, over all the problems that are solved side by side
+_LARGEST_DENOMINATOR = 5040  # of the coefficients c; beyond it the sum is bounded from above
+
+
+def rational(number: float | Fraction) -> Fraction:
+    """The simplest fraction that this float stands for: 0.1 is 1/10, 1/3 is 1/3.
+
+    The exact value of the float 0.3 is a little below 3/10, which would push an integral
+    (n+1)(1-alpha) over the next integer.
+    """
+    exact = Fraction(number)
+    simple = exact.limit_denominator(10**6)
+    return simple if float(simple) == float(number) else exact
+
+
+@dataclass(frozen=True)
+class Coreset:
+    """Weighted scores by atom: what the server's problem is made of.
+
+    `weights` and `test` are in any common unit; whole numbers below 2**53 make every comparison
+    of weights exact. Within an atom the scores ascend strictly; +inf may come last.
+    """
+
+    membership: NDArray[np.bool_]  # (a, G), distinct rows
+    start: Ints  # (a + 1,): atom i owns values[start[i]:start[i + 1]]
+    values: Floats
+    weights: Floats
+    test: float
+
+    def __post_init__(self) -> None:
+        if not self.membership.shape[0]:
+            raise GCFCPError("the coreset has no atoms: at least one record with weight is needed")
+
+
+@dataclass(frozen=True)
+class Solution:
+    """One threshold with the evidence for it."""
+
+    threshold: float
+    pivots: int
+    bounded: bool  # False: no finite threshold is valid, whatever the scores are
+    infinite_atoms: NDArray[np.bool_]  # atoms whose own theta is at infinity in this solution
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """The functions f_A: breakpoints and slopes, laid end to end."""
+
+    rows: Floats  # (a, r): memberships on the independent columns
+    start: Ints  # (a,): first breakpoint of each atom
+    size: Ints  # (a,): breakpoints of each atom, the one at infinity included
+    values: Floats  # breakpoints; the one at infinity is held as 0 and flagged
+    infinite: NDArray[np.bool_]  # (a,): the last breakpoint is at infinity
+    slopes: Floats  # slope before breakpoint i of atom a at first[a] + i; one more at its end
+    tie: Floats  # (a,): each atom's infinitesimal shift
+    tolerance: float  # for slopes
+    first: Ints = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "first", self.start + np.arange(len(self.start)))
+
+    def coarser(self, stride: int) -> tuple[_Pieces, Ints]:
+        """Every `stride`-th breakpoint of each atom (the last always), and which ones they are."""
+        kept = -(-self.size // stride)
+        start = np.concatenate([[0], np.cumsum(kept)[:-1]]).astype(np.int64)
+        atom = np.repeat(np.arange(len(kept)), kept)
+        within = np.arange(len(atom)) - start[atom]
+        index = np.minimum((within + 1) * stride, self.size[atom]) - 1
+        slopes = np.empty(len(atom) + len(kept))
+        slopes[start + np.arange(len(kept))] = self.slopes[self.first]
+        slopes[np.arange(len(atom)) + atom + 1] = self.slopes[self.first[atom] + index + 1]
+        values = self.values[self.start[atom] + index]
+        return replace(self, start=start, size=kept, values=values, slopes=slopes), index
+
+
+@dataclass
+class _Walk:
+    """Where the simplex stands, for m test rows side by side. It is the loop variable of
+    `_descend` and nothing more, and so the one mutable thing here."""
+
+    basis: Ints  # (m, r): basic atoms
+    at: Ints  # (m, a): a basic atom's breakpoint; else how many breakpoints lie below theta
+    inverse: Floats  # (m, r, r): of the basic rows
+    c: Floats  # (m, r): Phi_test in terms of the basic ones
+    t: Floats  # (m,): weight of the test row
+
+    def __getitem__(self, which: Ints | NDArray[np.bool_]) -> _Walk:
+        return _Walk(
+            self.basis[which], self.at[which], self.inverse[which], self.c[which], self.t[which]
+        )
+
+
+def _snap(matrix: NDArray[np.floating[Any]]) -> Floats:
+    """Entries that are whole numbers but for rounding become whole, so that errors do not grow."""
+    whole = np.rint(matrix)
+    snapped: Floats = np.where(np.abs(matrix - whole) < _ZERO, whole, matrix)
+    return snapped
+
+
+def _independent(matrix: Floats, order: Ints) -> Ints:
+    """Indices of independent rows of a 0/1 matrix: each in `order` that adds to those before it."""
+    chosen = []
+    reduced = matrix[order]
+    for i, row in enumerate(reduced):
+        pivot = int(np.argmax(np.abs(row)))
+        if abs(row[pivot]) > _ZERO:
+            chosen.append(order[i])
+            reduced[i + 1 :] -= np.outer(reduced[i + 1 :, pivot] / row[pivot], row)
+    return np.array(chosen, dtype=np.int64)
+
+
+def _pieces(coreset: Coreset, alpha: Fraction) -> tuple[_Pieces, Ints, float]:
+    """f_A of every atom, the independent columns, and t; all weights times alpha's denominator.
+
+    So scaled, whole weights give whole slopes, and comparing them is exact. A denominator beyond
+    2**20 belongs to no fraction that anyone wrote down, and ties have no meaning there.
+    """
+    whole = alpha.denominator <= 2**20
+    unit = alpha.denominator if whole else 1
+    keep, cut = float(unit), float((1 - alpha) * unit)
+    start, size = coreset.start[:-1], np.diff(coreset.start)
+    atoms = len(start)
+    slopes = np.empty(len(coreset.weights) + atoms)
+    total = np.empty(atoms)
+    for a in range(atoms):  # atom by atom: one running sum over all of them would lose digits
+        own = slopes[coreset.start[a] + a : coreset.start[a + 1] + a + 1]
+        own[0] = 0.0
+        np.cumsum(coreset.weights[coreset.start[a] : coreset.start[a + 1]], out=own[1:])
+        total[a] = own[-1]
+        own *= keep
+        own -= cut * total[a]
+    infinite = np.isinf(coreset.values[coreset.start[1:] - 1])
+    values = np.where(np.isinf(coreset.values), 0.0, coreset.values) if infinite.any() else None
+    rows = coreset.membership.astype(np.float64)
+    columns = _independent(rows.T.copy(), np.arange(rows.shape[1]))
+    weight = keep * (float(total.sum()) + coreset.test)
+    whole = whole and weight < 2**52 and bool(np.all(total == np.rint(total)))
+    tolerance = _SLOPE_TOLERANCE * weight
+    pieces = _Pieces(
+        rows=np.ascontiguousarray(rows[:, columns]),
+        start=start,
+        size=size,
+        values=coreset.values if values is None else values,
+        infinite=infinite,
+        slopes=slopes,
+        tie=np.random.default_rng(0).random(atoms),
+        tolerance=min(0.25, tolerance) if whole else tolerance,
+    )
+    return pieces, columns, cut * coreset.test
+
+
+def _pick(array: NDArray[Any], index: Ints) -> NDArray[Any]:
+    """array[i, index[i]] for every problem i."""
+    return np.take_along_axis(array, index, axis=1)
+
+
+def _resting(pieces: _Pieces, walk: _Walk) -> tuple[Floats, Floats]:
+    """The scores that each basis rests on, and 1.0 where that is the one at infinity."""
+    at = _pick(walk.at, walk.basis)
+    infinite = pieces.infinite[walk.basis] & (at == pieces.size[walk.basis] - 1)
+    return pieces.values[pieces.start[walk.basis] + at], infinite.astype(np.float64)
+
+
+def _along(pieces: _Pieces, walk: _Walk, vector: Floats) -> Floats:
+    """What every atom gets when the basic atoms get `vector`: Phi inv(Phi_basis) vector."""
+    beta = np.matmul(walk.inverse, vector[:, :, None])[:, :, 0]
+    reached: Floats = beta @ pieces.rows.T
+    return reached
+
+
+def _noise(pieces: _Pieces, walk: _Walk, scores: Floats) -> Floats:
+    """A bound on the rounding in theta, of every atom."""
+    beta = np.matmul(np.abs(walk.inverse), np.abs(scores)[:, :, None])[:, :, 0]
+    bound: Floats = _VALUE_TOLERANCE * (beta @ pieces.rows.T)
+    return bound
+
+
+def _theta(pieces: _Pieces, walk: _Walk) -> tuple[Floats, Floats, Floats]:
+    """theta of every atom: the number, its multiple of infinity, and the rounding it may carry."""
+    scores, infinite = _resting(pieces, walk)
+    number = _along(pieces, walk, scores)
+    np.put_along_axis(number, walk.basis, scores, axis=1)
+    return number, _along(pieces, walk, infinite), _noise(pieces, walk, scores)
+
+
+def _locate(pieces: _Pieces, walk: _Walk) -> None:
+    """Set `at` of the atoms outside the basis of a single problem from theta."""
+    number, far, noise = (x[0] for x in _theta(pieces, walk))
+    passed = pieces.tie < _along(pieces, walk, pieces.tie[walk.basis])[0]
+    finite = pieces.size - pieces.infinite
+    # Past all finite scores; past the one at infinity too, if there is one?
+    level = np.where(np.abs(far - 1) > _ZERO, far - 1, number)
+    beyond = pieces.infinite & ((level > noise) | ((np.abs(level) <= noise) & passed))
+    at = np.where(far > _ZERO, finite + beyond, 0)
+    edge = np.where(passed, number + noise, number - noise)
+    for a in np.flatnonzero(np.abs(far) <= _ZERO):
+        own = pieces.values[pieces.start[a] : pieces.start[a] + finite[a]]
+        at[a] = own.searchsorted(edge[a], side="right" if passed[a] else "left")
+    at[walk.basis[0]] = walk.at[0, walk.basis[0]]
+    walk.at[0] = at
+
+
+def _violation(pieces: _Pieces, walk: _Walk) -> tuple[Ints, Ints, Floats]:
+    """The basic score whose multiplier is furthest outside its slopes: (position, direction, D).
+
+    y = (t Phi_test - sum of slope Phi outside the basis) inv(Phi_basis), with t lowered by an
+    infinitesimal. D is the derivative of h along the offender's ray. Direction 0: optimal.
+    """
+    slope = pieces.slopes[pieces.first + walk.at]
+    left = _pick(slope, walk.basis)
+    right = pieces.slopes[pieces.first[walk.basis] + _pick(walk.at, walk.basis) + 1]
+    np.put_along_axis(slope, walk.basis, 0.0, axis=1)
+    pull = slope @ pieces.rows
+    y = walk.t[:, None] * walk.c - np.matmul(pull[:, None, :], walk.inverse)[:, 0]
+    over, under = y - right, left - y
+    tolerance = pieces.tolerance
+    over[(over < -tolerance) | ((over <= tolerance) & (walk.c > -_ZERO))] = -np.inf
+    under[(under < -tolerance) | ((under <= tolerance) & (walk.c < _ZERO))] = -np.inf
+    worst = np.maximum(over, under)
+    b = np.argmax(worst, axis=1)
+    chosen = b[:, None]
+    D = -_pick(worst, chosen)[:, 0]
+    direction = np.where(_pick(over, chosen) >= _pick(under, chosen), 1, -1)[:, 0]
+    return b, np.where(np.isinf(D), 0, direction), D
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What a ray passes before its derivative turns, for m problems."""
+
+    turned: NDArray[np.bool_]  # (m,): False: it never turns, and h is unbounded
+    passed: Ints  # (m, a): change of `at`
+    entering: Ints  # (m,): the atom at whose breakpoint it turns
+    index: Ints  # (m,): which of its breakpoints that is
+
+
+def _ray(
+    pieces: _Pieces, walk: _Walk, b: Ints, direction: Ints, D: Floats, width: int = 0
+) -> _Step:
+    """The long step of basic position b along its ray, for every problem.
+
+    The breakpoints ahead of all moving atoms are merged, `width` of each, until the derivative
+    turns. Problems for which that part of the ray was too short go round again with more.
+    """
+    m, atoms = walk.at.shape
+    scores, infinite = _resting(pieces, walk)
+    leaving = _pick(walk.basis, b[:, None])
+    ray = np.take_along_axis(walk.inverse, b[:, None, None], axis=2)[:, :, 0]
+    speed = direction[:, None] * _snap(ray @ pieces.rows.T)
+    np.put_along_axis(speed, walk.basis, 0.0, axis=1)
+    np.put_along_axis(speed, leaving, direction[:, None], axis=1)
+    moves = np.abs(speed) > _ZERO
+    # Only the atoms that move in some problem; in the others they have nothing ahead.
+    columns = np.flatnonzero(moves.any(axis=0))
+    speed, moves, at = speed[:, columns], moves[:, columns], walk.at[:, columns]
+    start, first, size = pieces.start[columns], pieces.first[columns], pieces.size[columns]
+    v = np.where(moves, speed, 1.0)
+    up = v > 0
+    own = columns == leaving
+    theta = np.where(own, _pick(scores, b[:, None]), _along(pieces, walk, scores)[:, columns])
+    # The next breakpoint ahead and how many there are; the leaving atom stands on one already.
+    ahead = at + np.where(up, own, -1)
+    left = np.where(moves, np.where(up, size - ahead, ahead + 1), 0)
+    sign = np.where(up, 1, -1)
+    # With t an infinitesimal lower, a derivative of zero is negative where the ray gains on t.
+    lowered = direction * _pick(walk.c, b[:, None])[:, 0] < -_ZERO
+    turn = -D + np.where(lowered, pieces.tolerance, -pieces.tolerance)
+
+    width = width or max(4, _BLOCK // len(columns))
+    depth = np.arange(max(1, min(width, int(left.max()))))
+    known = depth < left[:, :, None]
+    index = np.where(known, ahead[:, :, None] + sign[:, :, None] * depth, 0)
+    step = (pieces.values[start[:, None] + index] - theta[:, :, None]) / v[:, :, None]
+    slope = first[:, None] + index
+    gain = np.abs(v)[:, :, None] * (pieces.slopes[slope + 1] - pieces.slopes[slope])
+    gain[~known] = 0.0
+    leap = np.zeros_like(step)
+    if pieces.infinite.any():
+        far = _along(pieces, walk, infinite)[:, columns]
+        reaches = pieces.infinite[columns, None] & (index == size[:, None] - 1)
+        leap = np.maximum(np.rint((reaches - far[:, :, None]) / v[:, :, None] / _ZERO), 0.0)
+    step[(step < 0) & (leap == 0)] = 0.0  # rounding: what is ahead is not behind
+    leap[~known] = np.inf
+    step[~known] = np.inf
+    short = left > len(depth)
+    step, gain, leap = (x.reshape(m, -1) for x in (step, gain, leap))
+    order = np.lexsort((step, leap)) if pieces.infinite.any() else np.argsort(step, axis=1)
+    running = np.cumsum(_pick(gain, order), axis=1)
+    turned = running[:, -1] > turn
+    stop = np.argmax(running > turn[:, None], axis=1)[:, None]
+    chosen = _pick(order, stop)
+
+    # Steps that are equal but for rounding go in the order of the infinitesimal shifts.
+    slack = _noise(pieces, walk, scores)[:, columns] / np.abs(v)
+    atom = chosen // len(depth)
+    leap_chosen, step_chosen = _pick(leap, chosen), _pick(step, chosen)
+    allowed = np.repeat(slack + _pick(slack, atom), len(depth), axis=1)
+    with np.errstate(invalid="ignore"):
+        near = (np.abs(step - step_chosen) <= allowed) & (leap == leap_chosen)
+    again = short.any(axis=1) & ~turned
+    if short.any():
+        reach = np.max(np.where(near, step, -np.inf), axis=1, keepdims=True)
+        edge_leap, edge = (
+            leap[:, len(depth) - 1 :: len(depth)],
+            step[:, len(depth) - 1 :: len(depth)],
+        )
+        early = (edge_leap < leap_chosen) | ((edge_leap == leap_chosen) & (edge <= reach))
+        again |= (short & early).any(axis=1)
+    ties = np.flatnonzero(turned & ~again & (near.sum(axis=1) > 1))
+    if len(ties):
+        own_shift = pieces.tie - _along(pieces, walk[ties], pieces.tie[walk.basis[ties]])
+        shift = np.repeat(own_shift[:, columns] / v[ties], len(depth), axis=1)
+        rank = np.argsort(order[ties], axis=1)
+        group = near[ties]
+        rank = np.where(
+            group, np.min(np.where(group, rank, rank.shape[1]), axis=1, keepdims=True), rank
+        )
+        # Within an atom the order of its scores stands: lexsort is stable and index ascends.
+        order[ties] = np.lexsort((np.where(group, shift, 0.0), rank))
+        running = np.cumsum(_pick(gain[ties], order[ties]), axis=1)
+        stop[ties] = np.argmax(running > turn[ties, None], axis=1)[:, None]
+        chosen[ties] = _pick(order[ties], stop[ties])
+
+    problem, place = np.nonzero(np.arange(order.shape[1]) < stop)
+    passed = np.zeros((m, atoms), dtype=np.int64)
+    np.add.at(passed, (problem, columns[order[problem, place] // len(depth)]), 1)
+    passed[:, columns] *= sign
+    found = _Step(
+        turned,
+        passed,
+        columns[chosen[:, 0] // len(depth)],
+        _pick(index.reshape(m, -1), chosen)[:, 0],
+    )
+    if again.any():
+        rest = np.flatnonzero(again)
+        more = _ray(pieces, walk[rest], b[rest], direction[rest], D[rest], width * 8)
+        for whole, part in zip(
+            (found.turned, found.passed, found.entering, found.index),
+            (more.turned, more.passed, more.entering, more.index),
+            strict=True,
+        ):
+            whole[rest] = part
+    return found
+
+
+def _pivot(pieces: _Pieces, walk: _Walk, b: Ints, direction: Ints, step: _Step) -> None:
+    each = np.arange(len(b))
+    leaving = walk.basis[each, b]
+    walk.at += step.passed
+    walk.at[each, leaving] += direction > 0  # its own breakpoint is behind it now
+    walk.at[each, step.entering] = step.index
+    # Where the leaving atom moves on to another score of its own, p is zero and nothing changes.
+    p = _snap(np.matmul(pieces.rows[step.entering][:, None, :], walk.inverse)[:, 0])
+    p[leaving == step.entering] = np.eye(p.shape[1])[b[leaving == step.entering]]
+    pivot = p[each, b]
+    p[each, b] -= 1.0
+    ray = walk.inverse[each, :, b] / pivot[:, None]
+    walk.inverse = _snap(walk.inverse - ray[:, :, None] * p[:, None, :])
+    walk.c = _snap(walk.c - (walk.c[each, b] / pivot)[:, None] * p)
+    walk.basis[each, b] = step.entering
+
+
+def _factorise(pieces: _Pieces, walk: _Walk, rows: Floats) -> None:
+    walk.inverse = _snap(np.linalg.inv(pieces.rows[walk.basis]))
+    walk.c = _snap(np.matmul(rows[:, None, :], walk.inverse)[:, 0])
+
+
+def _descend(pieces: _Pieces, walk: _Walk, rows: Floats) -> tuple[_Walk, Ints]:
+    """Walk to the vertices that minimise h for test `rows` of weight t.
+
+    Returns the walk (freshly factorised) and the pivots each took; -1 where h is unbounded.
+    """
+    pivots = np.zeros(len(rows), dtype=np.int64)
+    basis, at = walk.basis.copy(), walk.at.copy()
+    t = walk.t
+    live = np.arange(len(rows))
+    limit = 1000 + 20 * len(pieces.size) * (1 + rows.shape[1])
+    for count in range(1, limit):
+        b, direction, D = _violation(pieces, walk)
+        going = direction != 0
+        if going.any():
+            if not going.all():
+                basis[live[~going]], at[live[~going]] = walk.basis[~going], walk.at[~going]
+                live, walk = live[going], walk[going]
+                b, direction, D = b[going], direction[going], D[going]
+            step = _ray(pieces, walk, b, direction, D)
+            pivots[live] += 1
+            if not step.turned.all():
+                pivots[live[~step.turned]] = -1
+                kept = step.turned
+                live, walk, b, direction = live[kept], walk[kept], b[kept], direction[kept]
+                step = _Step(kept[kept], step.passed[kept], step.entering[kept], step.index[kept])
+            _pivot(pieces, walk, b, direction, step)
+            if count % _REFRESH == 0 and len(live):
+                _factorise(pieces, walk, rows[live])
+            if len(live):
+                continue
+        basis[live], at[live] = walk.basis, walk.at
+        walk = _Walk(basis, at, walk.inverse, walk.c, t)
+        _factorise(pieces, walk, rows)
+        return walk, pivots
+    raise GCFCPError(f"no optimum after {limit} pivots: a defect of gcfcp, please report it")
+
+
+def _consistent(pieces: _Pieces, walk: _Walk) -> NDArray[np.bool_]:
+    """Whether every atom outside the basis has as many scores below its theta as `at` says."""
+    number, far, noise = _theta(pieces, walk)
+    number[far > _ZERO], number[far < -_ZERO] = np.inf, -np.inf
+    finite = pieces.size - pieces.infinite
+    below = pieces.values[pieces.start + np.clip(walk.at, 1, None) - 1] <= number + 16 * noise
+    ahead = pieces.start + np.minimum(walk.at, pieces.size - 1)
+    above = pieces.values[ahead] >= number - 16 * noise
+    held = (below | (walk.at == 0) | (walk.at > finite)) & (above | (walk.at >= finite))
+    np.put_along_axis(held, walk.basis, True, axis=1)
+    good: NDArray[np.bool_] = held.all(axis=1)
+    return good
+
+
+def _round_up(exact: Fraction) -> float:
+    """The smallest float that is at least `exact`."""
+    try:
+        nearest = float(exact)
+    except OverflowError:
+        return math.inf if exact > 0 else -1.7976931348623157e308
+    return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
+
+
+def _combine(c: Floats, scores: Floats, rows: Floats, row: Floats) -> float:
+    """sum_b c_b s_b from the scores themselves, rounded up.
+
+    c is rational. Its denominator is found and the result checked in whole numbers, which makes
+    the sum exact; should it be beyond all use, the float sum is raised by its own bound.
+    """
+    denominator = 1
+    for k in np.unique(c).tolist():
+        if not k.is_integer():
+            found = Fraction(k).limit_denominator(_LARGEST_DENOMINATOR).denominator
+            denominator = math.lcm(denominator, found)
+            if denominator > _LARGEST_DENOMINATOR:
+                break
+    whole = np.rint(c * denominator)
+    if np.array_equal(whole @ rows, denominator * row):
+        terms = [int(k) * Fraction(s) for k, s in zip(whole, scores.tolist(), strict=True) if k]
+        return _round_up(sum(terms, Fraction(0)) / denominator)
+    bound = 8 * _VALUE_TOLERANCE * math.fsum(np.abs(c * scores))
+    return math.nextafter(math.fsum(c * scores) + bound, math.inf)
+
+
+class Solver:
+    """Thresholds of any atom from one coreset. Immutable once made; safe for many threads."""
+
+    def __init__(self, coreset: Coreset, alpha: Fraction) -> None:
+        self.coreset = coreset
+        self.alpha = alpha
+        self._pieces, self._columns, self.t = _pieces(coreset, alpha)
+        rows = coreset.membership.astype(np.float64)
+        # Each dependent column as a combination of the independent ones.
+        self._span = _snap(np.linalg.lstsq(self._pieces.rows, rows, rcond=None)[0])
+        self._base = self._first_optimum()
+
+    def _first_optimum(self) -> _Walk:
+        """The optimum without a test point, from coarse to fine so that n does not matter."""
+        fine = self._pieces
+        stride = 1
+        while int(fine.size.max()) > stride * _COARSEST:
+            stride *= _LEVEL_RATIO
+        none = np.zeros((1, fine.rows.shape[1]))
+        pieces, kept = fine.coarser(stride)
+        walk = self._start(pieces)
+        while True:
+            _locate(pieces, walk)
+            walk, _ = _descend(pieces, walk, none)
+            if stride == 1:
+                return walk
+            basis = walk.basis[0]
+            resting = kept[pieces.start[basis] + walk.at[0, basis]]
+            stride //= _LEVEL_RATIO
+            pieces, kept = fine.coarser(stride)
+            for a, score in zip(basis, resting, strict=True):
+                own = kept[pieces.start[a] : pieces.start[a] + pieces.size[a]]
+                walk.at[0, a] = own.searchsorted(score)
+
+    @staticmethod
+    def _start(pieces: _Pieces) -> _Walk:
+        """Independent atoms, the heaviest first, each at its own quantile."""
+        ends = pieces.first + pieces.size
+        weight = pieces.slopes[ends] - pieces.slopes[pieces.first]
+        basis = _independent(pieces.rows.copy(), np.argsort(-weight, kind="stable"))
+        at = np.zeros(len(pieces.start), dtype=np.int64)
+        for a in basis:
+            own = pieces.slopes[pieces.first[a] + 1 : ends[a] + 1]
+            at[a] = min(int(own.searchsorted(0.0)), int(pieces.size[a]) - 1)
+        none = np.zeros((1, pieces.rows.shape[1]))
+        walk = _Walk(basis[None], at[None], none[None], none, np.zeros(1))
+        _factorise(pieces, walk, none)
+        return walk
+
+    def solve(self, rows: NDArray[np.bool_], t: Floats | None = None) -> list[Solution]:
+        """S* of the atoms with membership `rows` (m, G); `t` (m,) in place of (1 - alpha) w_test.
+
+        `t` is in the units of `self.t`.
+        """
+        full = np.atleast_2d(np.asarray(rows, dtype=np.float64))
+        weights = np.full(len(full), self.t) if t is None else np.asarray(t, dtype=np.float64)
+        reduced = full[:, self._columns]
+        # A row outside the span: some direction of beta moves it and no atom, so nothing holds it.
+        held = (np.abs(reduced @ self._span - full) <= _ZERO).all(axis=1) & full.any(axis=1)
+        free = Solution(math.inf, 0, False, np.zeros(len(self._pieces.size), dtype=bool))
+        solutions = [free] * len(full)
+        index = np.flatnonzero(held)
+        batch = max(1, _BATCH // (len(self._pieces.size) * len(self._columns)))
+        for i in range(0, len(index), batch):
+            part = index[i : i + batch]
+            for j, solution in zip(part, self._solve(reduced[part], weights[part]), strict=True):
+                solutions[j] = solution
+        return solutions
+
+    def _solve(self, rows: Floats, t: Floats) -> list[Solution]:
+        pieces, base = self._pieces, self._base
+        m = len(rows)
+        walk = _Walk(
+            np.repeat(base.basis, m, axis=0),
+            np.repeat(base.at, m, axis=0),
+            np.repeat(base.inverse, m, axis=0),
+            _snap(rows @ base.inverse[0]),
+            t,
+        )
+        walk, pivots = _descend(pieces, walk, rows)
+        bounded = pivots >= 0
+        # The certificate: multipliers within their slopes, scores on their side of theta, both
+        # from a fresh factorisation.
+        optimal = (_violation(pieces, walk)[1] == 0) & _consistent(pieces, walk)
+        if not np.all(optimal | ~bounded):
+            raise GCFCPError("a solution fails its own certificate: a defect, please report it")
+        scores, infinite = _resting(pieces, walk)
+        far = np.einsum("mr,mr->m", walk.c, infinite)
+        at_infinity = _along(pieces, walk, infinite) > _ZERO
+        solutions = []
+        for i in range(m):
+            if not bounded[i]:
+                threshold = math.inf
+            elif abs(far[i]) > _ZERO:
+                threshold = math.copysign(math.inf, far[i])
+            else:
+                basic = pieces.rows[walk.basis[i]]
+                threshold = _combine(walk.c[i], scores[i], basic, rows[i])
+            solutions.append(Solution(threshold, int(pivots[i]), bool(bounded[i]), at_infinity[i]))
+        return solutions

@@ -92,6 +92,7 @@ literals = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characte
 
 
 @given(st.dictionaries(names, literals, min_size=1, max_size=4))
+@settings(derandomize=True, deadline=None)
 def test_toml_round_trip_gives_the_same_fingerprint(family):
     sql = {name: "x = '" + text.replace("'", "''") + "'" for name, text in family.items()}
     for groups in (Groups(sql), Groups(sql.keys())):
@@ -416,6 +417,7 @@ matrices = hnp.arrays(np.bool_, st.tuples(st.integers(0, 40), st.integers(1, 70)
 
 
 @given(matrices, st.booleans())
+@settings(derandomize=True, deadline=None)
 def test_pack_is_packbits(matrix, fortran):
     given_matrix = np.asfortranarray(matrix) if fortran else matrix
     packed = pack(given_matrix)
@@ -442,7 +444,7 @@ def assert_atoms_of(matrix):
 
 
 @given(matrices)
-@settings(deadline=None)
+@settings(derandomize=True, deadline=None)
 def test_atoms_are_the_sorted_distinct_rows(matrix):
     if len(matrix) == 0:
         assert find_atoms(matrix).membership.shape == matrix.shape
@@ -486,7 +488,7 @@ def test_atoms_cannot_be_written_to_and_leave_the_matrix_alone():
 
 
 @given(matrices, st.randoms(use_true_random=False))
-@settings(deadline=None)
+@settings(derandomize=True, deadline=None)
 def test_lookup_finds_what_is_there(matrix, random):
     rows = np.unique(matrix, axis=0) if len(matrix) else matrix
     kept = [row for row in rows if random.random() < 0.6]

@@ -282,7 +282,7 @@ def test_a_group_of_almost_no_weight_still_gets_its_own_quantile():
     """A client with a tiny share of the mixture is alone in a group: its ranks must be right."""
     membership = np.repeat(np.eye(2, dtype=bool), 99, axis=0)
     scores = np.concatenate([np.arange(99.0), np.arange(99.0) + 1000])
-    for share in (1e-3, 1e-8):
+    for share in (1e-3, 1e-8, 1e-12, 1e-15):
         weights = np.repeat([1.0, share], 99)
         args = (scores, membership, weights, share, Fraction(1, 10))
         assert threshold(*args, [False, True]) == 1089.0

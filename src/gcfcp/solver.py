@@ -58,7 +58,7 @@ from gcfcp.errors import GCFCPError
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_SLOPE_TOLERANCE = 2.0**-46  # of the total weight: far above rounding, far below a record
+_SLOPE_TOLERANCE = 2.0**-46  # of the weights that make up a multiplier: far above rounding
 _VALUE_TOLERANCE = 2.0**-44  # of the scores that make up a theta
 _ZERO = 1e-9  # coefficients are small rationals; anything below this is rounding
 _LEVEL_RATIO = 32  # how much coarser each level of the first solve is
@@ -120,7 +120,7 @@ class _Pieces:
     infinite: NDArray[np.bool_]  # (a,): the last breakpoint is at infinity
     slopes: Floats  # slope before breakpoint i of atom a at first[a] + i; one more at its end
     tie: Floats  # (a,): each atom's infinitesimal shift
-    tolerance: float  # for slopes
+    weight: Floats  # (r,): total weight of each independent group
     first: Ints = field(init=False)
 
     def __post_init__(self) -> None:
@@ -182,8 +182,7 @@ def _pieces(coreset: Coreset, alpha: Fraction) -> tuple[_Pieces, Ints, float]:
     So scaled, whole weights give whole slopes, and comparing them is exact. A denominator beyond
     2**20 belongs to no fraction that anyone wrote down, and ties have no meaning there.
     """
-    whole = alpha.denominator <= 2**20
-    unit = alpha.denominator if whole else 1
+    unit = alpha.denominator if alpha.denominator <= 2**20 else 1
     keep, cut = float(unit), float((1 - alpha) * unit)
     start, size = coreset.start[:-1], np.diff(coreset.start)
     atoms = len(start)
@@ -200,9 +199,6 @@ def _pieces(coreset: Coreset, alpha: Fraction) -> tuple[_Pieces, Ints, float]:
     values = np.where(np.isinf(coreset.values), 0.0, coreset.values) if infinite.any() else None
     rows = coreset.membership.astype(np.float64)
     columns = _independent(rows.T.copy(), np.arange(rows.shape[1]))
-    weight = keep * (float(total.sum()) + coreset.test)
-    whole = whole and weight < 2**52 and bool(np.all(total == np.rint(total)))
-    tolerance = _SLOPE_TOLERANCE * weight
     pieces = _Pieces(
         rows=np.ascontiguousarray(rows[:, columns]),
         start=start,
@@ -211,7 +207,7 @@ def _pieces(coreset: Coreset, alpha: Fraction) -> tuple[_Pieces, Ints, float]:
         infinite=infinite,
         slopes=slopes,
         tie=np.random.default_rng(0).random(atoms),
-        tolerance=min(0.25, tolerance) if whole else tolerance,
+        weight=keep * (total @ rows[:, columns]),
     )
     return pieces, columns, cut * coreset.test
 
@@ -267,20 +263,32 @@ def _locate(pieces: _Pieces, walk: _Walk) -> None:
     walk.at[0] = at
 
 
-def _violation(pieces: _Pieces, walk: _Walk) -> tuple[Ints, Ints, Floats]:
-    """The basic score whose multiplier is furthest outside its slopes: (position, direction, D).
+def _gradient(pieces: _Pieces, walk: _Walk) -> Floats:
+    """The slope of every atom at its theta, so that sum_A slope_A Phi_A = t Phi_test.
 
-    y = (t Phi_test - sum of slope Phi outside the basis) inv(Phi_basis), with t lowered by an
-    infinitesimal. D is the derivative of h along the offender's ray. Direction 0: optimal.
+    In the basis it is the multiplier, y = (t Phi_test - sum of slope Phi outside) inv(Phi_basis).
     """
-    slope = pieces.slopes[pieces.first + walk.at]
-    left = _pick(slope, walk.basis)
-    right = pieces.slopes[pieces.first[walk.basis] + _pick(walk.at, walk.basis) + 1]
+    slope: Floats = pieces.slopes[pieces.first + walk.at]
     np.put_along_axis(slope, walk.basis, 0.0, axis=1)
     pull = slope @ pieces.rows
     y = walk.t[:, None] * walk.c - np.matmul(pull[:, None, :], walk.inverse)[:, 0]
-    over, under = y - right, left - y
-    tolerance = pieces.tolerance
+    np.put_along_axis(slope, walk.basis, y, axis=1)
+    return slope
+
+
+def _violation(pieces: _Pieces, walk: _Walk) -> tuple[Ints, Ints, Floats, Floats]:
+    """The basic score whose multiplier is furthest outside its slopes.
+
+    Returns its position, the direction it must move in (0: optimal), the derivative D of h along
+    its ray, and the rounding that D may carry. t is lowered by an infinitesimal.
+    """
+    left = pieces.first[walk.basis] + _pick(walk.at, walk.basis)
+    y = _pick(_gradient(pieces, walk), walk.basis)
+    over, under = y - pieces.slopes[left + 1], pieces.slopes[left] - y
+    # By multiplier: a group of almost no weight is held to its own weight, not to the total.
+    tolerance = _SLOPE_TOLERANCE * (
+        np.matmul(pieces.weight, np.abs(walk.inverse)) + np.abs(walk.t[:, None] * walk.c)
+    )
     over[(over < -tolerance) | ((over <= tolerance) & (walk.c > -_ZERO))] = -np.inf
     under[(under < -tolerance) | ((under <= tolerance) & (walk.c < _ZERO))] = -np.inf
     worst = np.maximum(over, under)
@@ -288,7 +296,7 @@ def _violation(pieces: _Pieces, walk: _Walk) -> tuple[Ints, Ints, Floats]:
     chosen = b[:, None]
     D = -_pick(worst, chosen)[:, 0]
     direction = np.where(_pick(over, chosen) >= _pick(under, chosen), 1, -1)[:, 0]
-    return b, np.where(np.isinf(D), 0, direction), D
+    return b, np.where(np.isinf(D), 0, direction), D, _pick(tolerance, chosen)[:, 0]
 
 
 @dataclass(frozen=True)
@@ -302,7 +310,13 @@ class _Step:
 
 
 def _ray(
-    pieces: _Pieces, walk: _Walk, b: Ints, direction: Ints, D: Floats, width: int = 0
+    pieces: _Pieces,
+    walk: _Walk,
+    b: Ints,
+    direction: Ints,
+    D: Floats,
+    tolerance: Floats,
+    width: int = 0,
 ) -> _Step:
     """The long step of basic position b along its ray, for every problem.
 
@@ -331,7 +345,7 @@ def _ray(
     sign = np.where(up, 1, -1)
     # With t an infinitesimal lower, a derivative of zero is negative where the ray gains on t.
     lowered = direction * _pick(walk.c, b[:, None])[:, 0] < -_ZERO
-    turn = -D + np.where(lowered, pieces.tolerance, -pieces.tolerance)
+    turn = -D + np.where(lowered, tolerance, -tolerance)
 
     width = width or max(4, _BLOCK // len(columns))
     depth = np.arange(max(1, min(width, int(left.max()))))
@@ -400,7 +414,9 @@ def _ray(
     )
     if again.any():
         rest = np.flatnonzero(again)
-        more = _ray(pieces, walk[rest], b[rest], direction[rest], D[rest], width * 8)
+        more = _ray(
+            pieces, walk[rest], b[rest], direction[rest], D[rest], tolerance[rest], width * 8
+        )
         for whole, part in zip(
             (found.turned, found.passed, found.entering, found.index),
             (more.turned, more.passed, more.entering, more.index),
@@ -443,14 +459,14 @@ def _descend(pieces: _Pieces, walk: _Walk, rows: Floats) -> tuple[_Walk, Ints]:
     live = np.arange(len(rows))
     limit = 1000 + 20 * len(pieces.size) * (1 + rows.shape[1])
     for count in range(1, limit):
-        b, direction, D = _violation(pieces, walk)
+        b, direction, D, tolerance = _violation(pieces, walk)
         going = direction != 0
         if going.any():
             if not going.all():
                 basis[live[~going]], at[live[~going]] = walk.basis[~going], walk.at[~going]
                 live, walk = live[going], walk[going]
-                b, direction, D = b[going], direction[going], D[going]
-            step = _ray(pieces, walk, b, direction, D)
+                b, direction, D, tolerance = (x[going] for x in (b, direction, D, tolerance))
+            step = _ray(pieces, walk, b, direction, D, tolerance)
             pivots[live] += 1
             if not step.turned.all():
                 pivots[live[~step.turned]] = -1

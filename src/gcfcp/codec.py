@@ -1,0 +1,112 @@
+"""Bytes and files: one container, checked before anything in it is believed.
+
+A gcfcp file is
+
+    offset  size  what
+    0       5     b"GCFCP"
+    5       1     the kind of content, one letter: b"S" for a client's summary
+    6       2     format version of that kind, unsigned, little-endian
+    8       4     h, the length of the header, unsigned, little-endian
+    12      h     the header: one JSON object, UTF-8, keys sorted, no blanks
+    12+h    b     the body: plain arrays whose sizes the header states
+    12+h+b  32    SHA-256 of all bytes before it
+
+Nothing is ever unpickled or evaluated. The checksum finds accidents; who sent a file is another
+question (signatures answer it). What is read never takes more memory than a small multiple of
+the bytes that were given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import struct
+import tempfile
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from gcfcp.errors import GCFCPError
+
+_MAGIC = b"GCFCP"
+_PREFIX = struct.Struct("<5scHI")
+_CHECKSUM = 32
+
+
+def pack(kind: bytes, version: int, header: dict[str, Any], body: bytes) -> bytes:
+    """The container's bytes; the same values always give the same bytes."""
+    text = json.dumps(
+        header, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode()
+    data = _PREFIX.pack(_MAGIC, kind, version, len(text)) + text + body
+    return data + hashlib.sha256(data).digest()
+
+
+def unpack(data: bytes, kind: bytes, version: int, name: str) -> tuple[dict[str, Any], memoryview]:
+    """Header and body of a container, or a GCFCPError that says what is wrong with `name`."""
+    view = memoryview(data).cast("B")
+    if len(view) < _PREFIX.size + _CHECKSUM or bytes(view[:5]) != _MAGIC:
+        raise GCFCPError(f"{name} is not a gcfcp file: it does not begin as one does")
+    _, found, written, length = _PREFIX.unpack(view[: _PREFIX.size])
+    if found != kind:
+        raise GCFCPError(f"{name} holds content of kind {found!r}, not {kind!r}")
+    if written != version:
+        raise GCFCPError(
+            f"{name} has format version {written}; this gcfcp reads version {version}: "
+            + ("upgrade gcfcp" if written > version else "make the file anew")
+        )
+    if hashlib.sha256(view[:-_CHECKSUM]).digest() != view[-_CHECKSUM:]:
+        raise GCFCPError(f"{name} is damaged: its checksum does not match; send the file again")
+    end = _PREFIX.size + length
+    if end > len(view) - _CHECKSUM:
+        raise GCFCPError(f"{name} is damaged: its header is longer than the file")
+    return _header(bytes(view[_PREFIX.size : end]), name), view[end:-_CHECKSUM]
+
+
+def _header(text: bytes, name: str) -> dict[str, Any]:
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError):
+        raise GCFCPError(f"{name} is damaged: its header is not JSON") from None
+    if not isinstance(header, dict):
+        raise GCFCPError(f"{name} is damaged: its header is not a JSON object")
+    return header
+
+
+def read(path: str | PathLike[str]) -> bytes:
+    """A file's bytes; what stands in the way is said in one line."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise GCFCPError(f"cannot read {os.fspath(path)}: {error.strerror}") from None
+
+
+def write(path: str | PathLike[str], data: bytes) -> None:
+    """Write a file whole or not at all: a crash leaves the old file, or none, never half of one."""
+    target = Path(path)
+    temporary = None
+    try:
+        with tempfile.NamedTemporaryFile(
+            dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".part", delete=False
+        ) as file:
+            temporary = file.name
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, target)
+    except OSError as error:
+        raise GCFCPError(f"cannot write {os.fspath(path)}: {error.strerror}") from None
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+
+
+def _umask() -> int:
+    """The process's umask, which can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

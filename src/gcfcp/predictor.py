@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from os import PathLike, fspath
@@ -32,7 +33,7 @@ from gcfcp import codec, scores
 from gcfcp.client import LIBRARY, check_name, describe_score
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups
-from gcfcp.server import Calibration
+from gcfcp.server import AtomRecord, Calibration
 from gcfcp.solver import Coreset
 from gcfcp.table import ThresholdTable
 
@@ -54,6 +55,8 @@ class Predictor:
     score: Any
     calibration: Any = field(repr=False)
     provenance: dict[str, Any] = field(init=False, repr=False)
+    records: tuple[AtomRecord, ...] | None = field(init=False, repr=False)
+    """Counts, weights and reasons by atom, in the table's order; None if the method kept none."""
 
     def __post_init__(self) -> None:
         if isinstance(self.calibration, Calibration):
@@ -62,6 +65,7 @@ class Predictor:
         else:
             provenance = dict(getattr(self.calibration, "provenance", {}))
         object.__setattr__(self, "provenance", provenance)
+        object.__setattr__(self, "records", getattr(self.calibration, "table", None))
 
     @property
     def table(self) -> ThresholdTable:
@@ -152,7 +156,7 @@ class Predictor:
                 "version": _VERSION,
                 "library": LIBRARY,
                 "score": {"name": name, "parameters": parameters},
-                **_table_to_json(self.table, self.calibration, coreset),
+                **_table_to_json(self.table, self.records, coreset),
                 "provenance": self.provenance,
             }
         )
@@ -180,6 +184,7 @@ class Predictor:
             )
         try:
             table = _table_from_json(data)
+            records = _records_from_json(data["table"], table)
             found = _score_from_json(data["score"], score)
             provenance = data["provenance"]
             if not isinstance(provenance, dict):
@@ -198,6 +203,7 @@ class Predictor:
             raise GCFCPError(f"{name} is not a valid predictor: {what}") from None
         predictor = cls(found, table)
         object.__setattr__(predictor, "provenance", provenance)
+        object.__setattr__(predictor, "records", records)
         return predictor
 
 
@@ -296,9 +302,10 @@ def _numbers(values: Any) -> Floats:
     return np.array([_number(v) for v in values], dtype=np.float64)
 
 
-def _table_to_json(table: ThresholdTable, calibration: Any, coreset: bool) -> dict[str, Any]:
+def _table_to_json(
+    table: ThresholdTable, records: Sequence[AtomRecord] | None, coreset: bool
+) -> dict[str, Any]:
     names = np.array(table.groups.names, dtype=object)
-    records = getattr(calibration, "table", None)
     entries = []
     for i, (row, threshold) in enumerate(
         zip(table.membership, table.thresholds_by_atom.tolist(), strict=True)
@@ -386,6 +393,20 @@ def _table_from_json(data: dict[str, Any]) -> ThresholdTable:
         coreset=coreset,
         suppressed=suppressed,
     )
+
+
+def _records_from_json(entries: Any, table: ThresholdTable) -> tuple[AtomRecord, ...] | None:
+    if not all("count" in entry and "weight" in entry for entry in entries):
+        return None
+    records = []
+    for entry, threshold in zip(entries, table.thresholds_by_atom.tolist(), strict=True):
+        count, weight, reason = entry["count"], _number(entry["weight"]), entry.get("reason")
+        if type(count) is not int or count < 0 or not 0 <= weight < math.inf:
+            raise GCFCPError("an atom has a count of 0 or more and a weight of 0 or more")
+        if not isinstance(reason, str | None):
+            raise GCFCPError("the reason of an atom is not a text")
+        records.append(AtomRecord(tuple(entry["groups"]), threshold, count, weight, reason))
+    return tuple(records)
 
 
 def _coreset_from_json(data: dict[str, Any], groups: Groups) -> tuple[Coreset, Bools | None]:

@@ -395,3 +395,113 @@ def test_many_threads_share_a_solver():
 
 def test_no_rows():
     assert medium(14).solve(np.zeros((0, 8), dtype=bool)) == []
+
+
+# --- too close for floats ---------------------------------------------------------------------
+
+
+def close_scores(rng, kind, n):
+    few = rng.integers(-3, 4, size=n)
+    if kind == "cents":  # 0.1 + 0.2 is not 0.3
+        return few * 0.1 + rng.integers(-2, 3, size=n) * 2.0**-54
+    if kind == "tails":
+        return np.where(rng.random(n) < 0.5, few * 1e12, few * 1e-12)
+    if kind == "ulps":
+        return few * 1e12 + rng.integers(-3, 4, size=n) * 2.0**-10
+    return few * 10.0 ** rng.integers(-12, 13, size=n)
+
+
+@pytest.mark.parametrize("kind", ["cents", "tails", "ulps", "sizes"])
+def test_scores_that_differ_by_less_than_rounding(kind):
+    """Each of these kinds had failures while ties were decided by floats."""
+    rng = np.random.default_rng(15)
+    for trial in range(300):
+        family = ["overlapping", "crossed", "deficient"][trial % 3]
+        scores, *rest = small_problem(rng, family, "discrete", clients=0)
+        scores = close_scores(rng, kind, len(scores))
+        expected = oracles.rounded_up(oracles.brute_force(scores, *rest))
+        assert threshold(scores, *rest) == expected, (scores, *rest)
+
+
+def test_entangled_groups_have_exact_coefficients():
+    """Random families of 40 groups: coefficients with huge denominators, still rounded up once."""
+    rng = np.random.default_rng(16)
+    membership = members(rng, "overlapping", 400, 40)
+    scores = 2.0 ** rng.integers(-30, 30, size=400)
+    core = oracles.coreset(scores, membership, np.ones(400), 1)
+    solver = Solver(core, Fraction(1, 5))
+    rows = membership[:5]
+    for row, solution in zip(rows, solver.solve(rows), strict=True):
+        walk, _, bounded = solver._optima(row[None, solver._columns] * 1.0, np.array([solver.t]))
+        if not bounded[0]:
+            assert solution.threshold == math.inf
+            continue
+        basis = walk.basis[0]
+        held = [core.values[core.start[a] + walk.at[0, a]] for a in basis]
+        exact, pivots = oracles._reduce(
+            np.column_stack([core.membership[basis].astype(int).T, row.astype(int)]).tolist()
+        )
+        assert pivots == list(range(len(basis)))
+        total = sum(r[-1] * Fraction(s) for r, s in zip(exact, held, strict=False))
+        assert solution.threshold == oracles.rounded_up(total)
+
+
+# --- the first-order condition ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("kind", ["normal", "discrete"])
+def test_the_first_order_condition_holds(family, kind):
+    """sum_A g_A Phi_A = t Phi_test with g_A a slope of f_A at theta_A, theta = Phi beta: a proof
+    that theta minimises h, from the records alone."""
+    rng = np.random.default_rng(17)
+    for trial in range(20):
+        n = int(rng.integers(30, 200))
+        membership = members(rng, family, n, 4)
+        scores, alpha = draw_scores(rng, kind, n), Fraction(1, 5)
+        weights, test = client_weights(rng, n, 3) if trial % 2 else ([1] * n, 1)
+        weights = floats(weights)
+        core = oracles.coreset(scores, membership, weights, test)
+        solver = Solver(core, alpha)
+        row = membership[rng.integers(n)]
+        solution, found = solver.solve(row)[0], solver.evidence(row)
+        if found is None:
+            assert solution.threshold == math.inf
+            continue
+        phi = core.membership.astype(float)
+        beta = np.linalg.lstsq(phi, found.theta, rcond=None)[0]
+        assert phi @ beta == pytest.approx(found.theta, abs=1e-9)
+        assert row @ beta == pytest.approx(solution.threshold, abs=1e-9)
+        gradient = found.gradient / alpha.denominator  # in the units of the weights
+        assert gradient @ phi == pytest.approx(0.8 * float(test) * row, abs=1e-9 * weights.sum())
+        for a, atom in enumerate(core.membership):
+            own = (membership == atom).all(axis=1)
+            s, w = scores[own], weights[own]
+            low = w[s < found.theta[a] - 1e-9].sum() - 0.8 * w.sum()
+            high = w[s <= found.theta[a] + 1e-9].sum() - 0.8 * w.sum()
+            assert low - 1e-9 <= gradient[a] <= high + 1e-9
+
+
+def test_no_evidence_for_what_nothing_holds():
+    solver = Solver(oracles.coreset([1.0, 2.0], np.eye(2), np.ones(2), 1), Fraction(1, 10))
+    assert solver.evidence(np.array([True, False])) is None
+
+
+# --- discrete scores in bulk ------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_discrete_scores_neither_cycle_nor_fail(family):
+    """Nothing but ties: every solve must end, with its certificate, at what an LP says."""
+    rng = np.random.default_rng(18)
+    for trial in range(120):
+        n, G = int(rng.integers(5, 300)), int(rng.integers(1, 9))
+        membership = members(rng, family, n, G)
+        scores = rng.integers(int(rng.integers(1, 6)), size=n) * [1.0, 0.1][trial % 2]
+        solver = Solver(oracles.coreset(scores, membership, np.ones(n), 1), ALPHAS[trial % 6])
+        rows = solver.coreset.membership
+        found = solver.solve(rows)
+        i = int(rng.integers(len(rows)))
+        expected = oracles.dual_lp(scores, membership, np.ones(n), 1, solver.alpha, rows[i])
+        assert found[i].threshold == pytest.approx(expected, rel=1e-8, abs=1e-8)

@@ -26,7 +26,11 @@ Why it is exact.
 - The basis is a combinatorial object. Once it is found, S* = sum_b c_b s_b is recomputed from the
   scores themselves in rational arithmetic and rounded up, never down; c solves
   sum_b c_b Phi_b = Phi_test, checked in integers.
-- Every solution is verified against the first-order condition before it is returned.
+- Every solution is verified against the first-order condition before it is returned. Where a
+  float is too close to call (0.1 + 0.2 against 0.3, or 1e12 next to 1e-12), the same condition is
+  decided in rational arithmetic, and the walk goes on there if it does not hold.
+- Weights that are not whole carry rounding, so a difference within 2**-46 of the weights that make
+  it up counts as a tie. A false tie costs that much coverage.
 
 Why not an LP library: it would see n columns instead of |A+| functions, return a vertex of its
 own choice from the optimal face, and be exact only to its tolerance (see benchmarks/).
@@ -46,6 +50,8 @@ Cost: O(n) once for the prefix sums; then some pivots a threshold, each O(|A+| r
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -66,7 +72,8 @@ _COARSEST = 64  # breakpoints an atom may have on the coarsest level
 _BLOCK = 128
 _REFRESH = 64  # pivots between two fresh factorisations
 _BATCH = 2**18  # memberships, over all the problems that are solved side by side
-_LARGEST_DENOMINATOR = 5040  # of the coefficients c; beyond it the sum is bounded from above
+_DIGIT = 24  # bits that an exact solution gains at a time
+_GRAIN = 2.0**-20  # scores that are multiples of this part of the largest are called discrete
 
 
 def rational(number: float | Fraction) -> Fraction:
@@ -110,6 +117,16 @@ class Solution:
 
 
 @dataclass(frozen=True)
+class Evidence:
+    """What proves a finite threshold: theta = Phi beta for some beta, and each atom's gradient, a
+    slope of f_A at theta_A, with sum_A gradient_A Phi_A = t Phi_test."""
+
+    theta: Floats  # (a,)
+    gradient: Floats  # (a,), in the units of `Solver.t`
+    infinite: NDArray[np.bool_]  # (a,): theta_A is at infinity and its number means nothing
+
+
+@dataclass(frozen=True)
 class _Pieces:
     """The functions f_A: breakpoints and slopes, laid end to end."""
 
@@ -121,6 +138,8 @@ class _Pieces:
     slopes: Floats  # slope before breakpoint i of atom a at first[a] + i; one more at its end
     tie: Floats  # (a,): each atom's infinitesimal shift
     weight: Floats  # (r,): total weight of each independent group
+    whole: bool  # slopes are whole numbers, so that ties among them are exact
+    grain: float  # all scores are multiples of it; 0 if they are not discrete
     first: Ints = field(init=False)
 
     def __post_init__(self) -> None:
@@ -208,8 +227,22 @@ def _pieces(coreset: Coreset, alpha: Fraction) -> tuple[_Pieces, Ints, float]:
         slopes=slopes,
         tie=np.random.default_rng(0).random(atoms),
         weight=keep * (total @ rows[:, columns]),
+        whole=unit > 1 and _whole(coreset.weights) and keep * total.sum() < 2**52,
+        grain=_grain(coreset.values if values is None else values),
     )
     return pieces, columns, cut * coreset.test
+
+
+def _whole(numbers: Floats) -> bool:
+    """Whether all are whole; a look at a few of them mostly tells."""
+    return all(bool(np.all(part == np.rint(part))) for part in (numbers[:1000], numbers))
+
+
+def _grain(values: Floats) -> float:
+    """A power of two that all scores are multiples of, no tiny part of the largest; or 0."""
+    largest = max(abs(float(values.min())), abs(float(values.max())))
+    grain = 2.0 ** math.frexp(largest)[1] * _GRAIN
+    return grain if 0 < grain < math.inf and _whole(values / grain) else 0.0
 
 
 def _pick(array: NDArray[Any], index: Ints) -> NDArray[Any]:
@@ -276,6 +309,12 @@ def _gradient(pieces: _Pieces, walk: _Walk) -> Floats:
     return slope
 
 
+def _weight_tolerance(pieces: _Pieces, walk: _Walk) -> Floats:
+    """A bound on the rounding in y. A group of almost no weight is held to its own weight."""
+    weights = np.matmul(pieces.weight, np.abs(walk.inverse)) + np.abs(walk.t[:, None] * walk.c)
+    return _SLOPE_TOLERANCE * np.asarray(weights)
+
+
 def _violation(pieces: _Pieces, walk: _Walk) -> tuple[Ints, Ints, Floats, Floats]:
     """The basic score whose multiplier is furthest outside its slopes.
 
@@ -285,10 +324,7 @@ def _violation(pieces: _Pieces, walk: _Walk) -> tuple[Ints, Ints, Floats, Floats
     left = pieces.first[walk.basis] + _pick(walk.at, walk.basis)
     y = _pick(_gradient(pieces, walk), walk.basis)
     over, under = y - pieces.slopes[left + 1], pieces.slopes[left] - y
-    # By multiplier: a group of almost no weight is held to its own weight, not to the total.
-    tolerance = _SLOPE_TOLERANCE * (
-        np.matmul(pieces.weight, np.abs(walk.inverse)) + np.abs(walk.t[:, None] * walk.c)
-    )
+    tolerance = _weight_tolerance(pieces, walk)
     over[(over < -tolerance) | ((over <= tolerance) & (walk.c > -_ZERO))] = -np.inf
     under[(under < -tolerance) | ((under <= tolerance) & (walk.c < _ZERO))] = -np.inf
     worst = np.maximum(over, under)
@@ -485,18 +521,173 @@ def _descend(pieces: _Pieces, walk: _Walk, rows: Floats) -> tuple[_Walk, Ints]:
     raise GCFCPError(f"no optimum after {limit} pivots: a defect of gcfcp, please report it")
 
 
-def _consistent(pieces: _Pieces, walk: _Walk) -> NDArray[np.bool_]:
-    """Whether every atom outside the basis has as many scores below its theta as `at` says."""
+def _unsure(pieces: _Pieces, walk: _Walk) -> NDArray[np.bool_]:
+    """Whether floats leave it open that a walk is at its optimum.
+
+    They settle a comparison if the difference is beyond rounding, or if all numbers are whole and
+    rounding is below the smallest difference there can be: y and theta are multiples of
+    1 / det(Phi_basis). Then what looks like a tie is one.
+    """
+    fraction = np.exp(-np.linalg.slogdet(pieces.rows[walk.basis])[1])[:, None]
+    left = pieces.first[walk.basis] + _pick(walk.at, walk.basis)
+    y = _pick(_gradient(pieces, walk), walk.basis)
+    tolerance = _weight_tolerance(pieces, walk)
+    open_slope = np.minimum(y - pieces.slopes[left], pieces.slopes[left + 1] - y) <= tolerance
+    open_slope &= 2 * tolerance >= fraction
+    wrong = _violation(pieces, walk)[1] != 0
+
     number, far, noise = _theta(pieces, walk)
-    number[far > _ZERO], number[far < -_ZERO] = np.inf, -np.inf
     finite = pieces.size - pieces.infinite
-    below = pieces.values[pieces.start + np.clip(walk.at, 1, None) - 1] <= number + 16 * noise
-    ahead = pieces.start + np.minimum(walk.at, pieces.size - 1)
-    above = pieces.values[ahead] >= number - 16 * noise
-    held = (below | (walk.at == 0) | (walk.at > finite)) & (above | (walk.at >= finite))
-    np.put_along_axis(held, walk.basis, True, axis=1)
-    good: NDArray[np.bool_] = held.all(axis=1)
-    return good
+    number[far > _ZERO], number[far < -_ZERO] = np.inf, -np.inf
+    last = pieces.values[pieces.start + np.clip(walk.at, 1, None) - 1]
+    following = pieces.values[pieces.start + np.minimum(walk.at, pieces.size - 1)]
+    behind = np.where((walk.at == 0) | (walk.at > finite), np.inf, number - last)
+    ahead = np.where(walk.at >= finite, np.inf, following - number)
+    if pieces.infinite.any():  # around infinity the levels must be clear of each other
+        behind[(walk.at > finite) & (far <= 1 + _ZERO)] = 0.0
+        ahead[pieces.infinite & (walk.at == finite) & (far >= 1 - _ZERO)] = 0.0
+    room = np.minimum(behind, ahead)
+    np.put_along_axis(room, walk.basis, np.inf, axis=1)
+    tied = (room >= -noise) & (2 * noise < fraction * pieces.grain)
+    open_score = (room <= noise) & ~tied
+    unsure: NDArray[np.bool_] = wrong | open_score.any(axis=1)
+    if pieces.whole:
+        unsure |= open_slope.any(axis=1)
+    return unsure
+
+
+def _solve_exactly(matrix: Floats, right: list[int]) -> tuple[list[int], int]:
+    """x with matrix @ x = right, in whole numbers: numerators and their common denominator.
+
+    The float inverse yields some binary digits of x at a time, and the residual is kept in whole
+    numbers. Once there are twice as many as det has, continued fractions give x; it is checked.
+    """
+    inverse = np.linalg.inv(matrix)
+    whole = matrix.astype(np.int64)
+    bits = int(np.linalg.slogdet(matrix)[1] / math.log(2)) + 2
+    sign = [1 if k >= 0 else -1 for k in right]
+    longest = max(abs(k).bit_length() for k in right) // _DIGIT
+    tail = (2 * bits + 64) // _DIGIT + 1
+    residual = np.zeros(len(right), dtype=np.int64)
+    x = [0] * len(right)
+    for place in range(longest, -1 - tail, -1):
+        residual = residual << _DIGIT
+        if place >= 0:
+            mask = 2**_DIGIT - 1
+            digit = [
+                s * (abs(k) >> place * _DIGIT & mask) for s, k in zip(sign, right, strict=True)
+            ]
+            residual = residual + np.array(digit, dtype=np.int64)
+        part = np.rint(inverse @ residual).astype(np.int64)
+        residual = residual - whole @ part
+        x = [(a << _DIGIT) + b for a, b in zip(x, part.tolist(), strict=True)]
+    denominator = 1
+    for k in x:
+        rest = Fraction(k * denominator, 1 << tail * _DIGIT)
+        denominator *= rest.limit_denominator(1 << bits).denominator
+    scaled = [round(Fraction(k * denominator, 1 << tail * _DIGIT)) for k in x]
+    for row, k in zip(whole, right, strict=True):
+        if sum(scaled[j] for j in np.flatnonzero(row)) != k * denominator:
+            raise GCFCPError("the groups are too entangled for an exact solution: please report it")
+    return scaled, denominator
+
+
+Point = tuple[Fraction, Fraction, Fraction]  # multiple of infinity, number, infinitesimal shift
+
+
+class _Exact:
+    """One test row in rational arithmetic: the judge where floats are unsure.
+
+    The same simplex, one breakpoint at a time and without a tolerance for scores. It starts where
+    the floats ended, so it mostly has nothing to do but to agree.
+    """
+
+    def __init__(self, pieces: _Pieces, basis: Ints, at: Ints, row: Floats, t: float) -> None:
+        self.pieces, self.row, self.t = pieces, row, Fraction(t)
+        self.basis, self.at = basis.copy(), at.copy()
+        self.support = [np.flatnonzero(row).tolist() for row in pieces.rows]
+
+    def _point(self, a: int, i: int) -> Point:
+        """Breakpoint i of atom a."""
+        pieces = self.pieces
+        far = pieces.infinite[a] and i == pieces.size[a] - 1
+        value = Fraction(float(pieces.values[pieces.start[a] + i]))
+        return Fraction(int(far)), value, Fraction(float(pieces.tie[a]))
+
+    def _slope(self, a: int, i: int) -> Fraction:
+        return Fraction(float(self.pieces.slopes[self.pieces.first[a] + i]))
+
+    def _solved(self, matrix: Floats, right: Sequence[Fraction]) -> list[Fraction]:
+        unit = math.lcm(*(k.denominator for k in right))
+        x, denominator = _solve_exactly(matrix, [int(k * unit) for k in right])
+        return [Fraction(k, denominator * unit) for k in x]
+
+    def _reached(self, basic: Sequence[Fraction]) -> list[Fraction]:
+        """What every atom gets when the basic ones get this."""
+        if not any(basic):
+            return [Fraction(0)] * len(self.support)
+        beta = self._solved(self.pieces.rows[self.basis], basic)
+        return [sum((beta[j] for j in own), Fraction(0)) for own in self.support]
+
+    def _place(self, a: int, theta: Point) -> int:
+        """How many breakpoints of atom a lie below theta."""
+        i, size = int(self.at[a]), int(self.pieces.size[a])
+        if (i == 0 or self._point(a, i - 1) < theta) and (i == size or theta < self._point(a, i)):
+            return i
+        return bisect_left(range(size), theta, key=lambda k: self._point(a, k))
+
+    def _offender(self) -> tuple[int, int]:
+        """A basic position outside its slopes and the direction it must move in, or (0, 0)."""
+        pieces, atoms = self.pieces, self.basis.tolist()
+        test = [Fraction(int(k)) for k in self.row]
+        right = [self.t * k for k in test]
+        for a in set(range(len(self.support))).difference(atoms):
+            slope = self._slope(a, int(self.at[a]))
+            for j in self.support[a]:
+                right[j] -= slope
+        basic = pieces.rows[self.basis]
+        y, c = self._solved(basic.T, right), self._solved(basic.T, test)
+        # Weights that are not whole are rounded, and so is every tie among them.
+        tolerance = np.zeros(len(atoms))
+        if not pieces.whole:
+            tolerance = _SLOPE_TOLERANCE * (pieces.weight @ np.abs(np.linalg.inv(basic)))
+        for b, a in enumerate(atoms):
+            i, tie = int(self.at[a]), Fraction(float(tolerance[b]))
+            over, under = y[b] - self._slope(a, i + 1), self._slope(a, i) - y[b]
+            # With t an infinitesimal lower, y is lower where c is positive.
+            if over > tie or (over >= -tie and c[b] < 0):
+                return b, 1
+            if under > tie or (under >= -tie and c[b] > 0):
+                return b, -1
+        return 0, 0
+
+    def descend(self) -> bool:
+        """Walk to the optimum; False if h is unbounded."""
+        pieces = self.pieces
+        for _ in range(1000 + 20 * len(self.support)):
+            atoms = self.basis.tolist()
+            resting = [self._point(a, int(self.at[a])) for a in atoms]
+            theta = list(zip(*map(self._reached, zip(*resting, strict=True)), strict=True))
+            for a in set(range(len(theta))).difference(atoms):
+                self.at[a] = self._place(a, theta[a])
+            b, direction = self._offender()
+            if not direction:
+                return True
+            unit = [Fraction(direction if k == b else 0) for k in range(len(atoms))]
+            ahead = []
+            for a, speed in enumerate(self._reached(unit)):
+                step = -1 if speed < 0 else a in atoms
+                i = int(self.at[a]) + step
+                if speed and 0 <= i < pieces.size[a]:
+                    there = self._point(a, i)
+                    time = tuple((p - q) / speed for p, q in zip(there, theta[a], strict=True))
+                    ahead.append((time, a, i))
+            if not ahead:
+                return False
+            _, a, i = min(ahead)
+            self.at[atoms[b]] += direction > 0
+            self.basis[b], self.at[a] = a, i
+        raise GCFCPError("no exact optimum within the limit of pivots: please report it")
 
 
 def _round_up(exact: Fraction) -> float:
@@ -509,24 +700,13 @@ def _round_up(exact: Fraction) -> float:
 
 
 def _combine(c: Floats, scores: Floats, rows: Floats, row: Floats) -> float:
-    """sum_b c_b s_b from the scores themselves, rounded up.
-
-    c is rational. Its denominator is found and the result checked in whole numbers, which makes
-    the sum exact; should it be beyond all use, the float sum is raised by its own bound.
-    """
-    denominator = 1
-    for k in np.unique(c).tolist():
-        if not k.is_integer():
-            found = Fraction(k).limit_denominator(_LARGEST_DENOMINATOR).denominator
-            denominator = math.lcm(denominator, found)
-            if denominator > _LARGEST_DENOMINATOR:
-                break
-    whole = np.rint(c * denominator)
-    if np.array_equal(whole @ rows, denominator * row):
-        terms = [int(k) * Fraction(s) for k, s in zip(whole, scores.tolist(), strict=True) if k]
-        return _round_up(sum(terms, Fraction(0)) / denominator)
-    bound = 8 * _VALUE_TOLERANCE * math.fsum(np.abs(c * scores))
-    return math.nextafter(math.fsum(c * scores) + bound, math.inf)
+    """sum_b c_b s_b from the scores themselves, rounded up; c is made exact first."""
+    whole, denominator = np.rint(c), 1
+    numerators = [int(k) for k in whole]
+    if not np.array_equal(whole @ rows, row):
+        numerators, denominator = _solve_exactly(rows.T, [int(k) for k in row])
+    terms = (k * Fraction(s) for k, s in zip(numerators, scores.tolist(), strict=True) if k)
+    return _round_up(sum(terms, Fraction(0)) / denominator)
 
 
 class Solver:
@@ -598,7 +778,17 @@ class Solver:
                 solutions[j] = solution
         return solutions
 
-    def _solve(self, rows: Floats, t: Floats) -> list[Solution]:
+    def evidence(self, row: NDArray[np.bool_]) -> Evidence | None:
+        """The first-order condition of one row's solution; None if nothing finite is valid."""
+        if not self.solve(row)[0].bounded:
+            return None
+        reduced = np.asarray(row, dtype=np.float64)[None, self._columns]
+        walk, _, _ = self._optima(reduced, np.array([self.t]))
+        number, far, _ = _theta(self._pieces, walk)
+        return Evidence(number[0], _gradient(self._pieces, walk)[0], np.abs(far[0]) > _ZERO)
+
+    def _optima(self, rows: Floats, t: Floats) -> tuple[_Walk, Ints, NDArray[np.bool_]]:
+        """Certified optima of all rows, the pivots they took, and which of them are bounded."""
         pieces, base = self._pieces, self._base
         m = len(rows)
         walk = _Walk(
@@ -610,16 +800,25 @@ class Solver:
         )
         walk, pivots = _descend(pieces, walk, rows)
         bounded = pivots >= 0
-        # The certificate: multipliers within their slopes, scores on their side of theta, both
-        # from a fresh factorisation.
-        optimal = (_violation(pieces, walk)[1] == 0) & _consistent(pieces, walk)
-        if not np.all(optimal | ~bounded):
-            raise GCFCPError("a solution fails its own certificate: a defect, please report it")
+        # The certificate: multipliers within their slopes, scores on their side of theta. Where a
+        # float cannot tell, rational arithmetic does.
+        doubtful = np.flatnonzero(bounded & _unsure(pieces, walk))
+        for i in doubtful.tolist():
+            judge = _Exact(pieces, walk.basis[i], walk.at[i], rows[i], t[i])
+            bounded[i] = judge.descend()
+            walk.basis[i], walk.at[i] = judge.basis, judge.at
+        if len(doubtful):
+            _factorise(pieces, walk, rows)
+        return walk, pivots, bounded
+
+    def _solve(self, rows: Floats, t: Floats) -> list[Solution]:
+        pieces = self._pieces
+        walk, pivots, bounded = self._optima(rows, t)
         scores, infinite = _resting(pieces, walk)
         far = np.einsum("mr,mr->m", walk.c, infinite)
         at_infinity = _along(pieces, walk, infinite) > _ZERO
         solutions = []
-        for i in range(m):
+        for i in range(len(rows)):
             if not bounded[i]:
                 threshold = math.inf
             elif abs(far[i]) > _ZERO:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gcfcp import digest as module
@@ -460,6 +460,7 @@ def test_little_mass_at_infinity_takes_its_neighbours_along() -> None:
 
 @settings(max_examples=200, deadline=None, derandomize=True, database=None)
 @given(finite, finite)
+@example(-1.0, -0.99999)
 def test_rounding_up(x: float, y: float) -> None:
     low, high = module._rounded_up(np.array(sorted((x, y))))
     assert low <= high

@@ -148,10 +148,13 @@ def test_names_that_cannot_be_used(given_names, message):
         ("b = 'x > 1'\n[groups]\na = 'x > 1'", "b stands beside"),
         ("names = []", "at least one"),
         ("names = [1]", "of type int"),
-        ("a = 'x +'", "'a'.*unable to parse"),
-        ("a = ''", "unable to parse"),
-        ("a = 'x > 1; drop table y'", "unexpected token"),
-        ("a = 'x > 1, y > 2'", "unexpected token"),
+        ("a = 'x +'", "'a'.*cannot be read as a condition"),
+        ("a = ''", "cannot be read as a condition"),
+        ("a = 'x > 1 y'", "cannot be read as a condition"),
+        ("a = 'x > 1; drop table y'", "a ; too many"),
+        ("a = 'x > 1, y > 2'", "cannot be read as a condition"),
+        ("a = 'x > 1) or (y > 2'", "too many"),
+        ("a = '(x > 1'", "open parenthesis"),
     ],
 )
 def test_files_that_cannot_be_used(tmp_path, text, message):

@@ -571,7 +571,8 @@ def _weighted_means(sample: _Sample, starts: IndexArray, ends: IndexArray) -> Fl
 
 def _rounded_up(values: FloatArray) -> FloatArray:
     """The next number of ROUNDED_BITS significant bits strictly above each value."""
-    _, exponent = np.frexp(values)
+    # Above -1, -2, -4... the grid is finer than at them.
+    _, exponent = np.frexp(np.where(values < 0, np.nextafter(values, 0.0), values))
     # Below the smallest normal number the grid stays as fine as there; 0 rounds up to its step,
     # as anything larger would overtake small positive values.
     exponent = np.where(values == 0, -1021, np.maximum(exponent, -1021))

@@ -359,6 +359,7 @@ def _predicate_problem(predicate: str) -> str | None:
         return f"condition has {len(predicate)} characters, more than {MAX_PREDICATE}"
     if any(unicodedata.category(character) == "Cs" for character in predicate):
         return "condition cannot be written as UTF-8"
+    depth = 0  # of parentheses
     previous = last = ""  # the kind and text of the last token that is not blank
     adjacent = False  # no blank since then
     for token in _TOKEN.finditer(predicate):
@@ -377,8 +378,11 @@ def _predicate_problem(predicate: str) -> str | None:
                 f"condition calls {last}(), which is not one of the row-wise functions: "
                 "a group must be defined row by row"
             )
+        depth += (text == "(") - (text == ")")
+        if depth < 0 or text == ";":
+            return f"condition holds a {text} too many: one condition a group"
         previous, last, adjacent = str(kind), text, True
-    return None
+    return "condition has an open parenthesis" if depth else None
 
 
 def _is_foreign_call(kind: str, text: str) -> bool:
@@ -389,9 +393,12 @@ def _parse(name: str, predicate: str) -> pl.Expr:
     import polars as pl
 
     try:
-        return pl.sql_expr(predicate)
+        # In parentheses, because some versions read as far as they understand and drop the rest.
+        return pl.sql_expr(f"({predicate})")
     except pl.exceptions.PolarsError as error:
-        raise GCFCPError(f"group {name!r}: {predicate!r:.100}: {_first_line(error)}") from None
+        raise GCFCPError(
+            f"group {name!r}: {predicate!r:.100} cannot be read as a condition: {_first_line(error)}"
+        ) from None
 
 
 def _table(data: Any) -> Any:

@@ -397,7 +397,8 @@ def _parse(name: str, predicate: str) -> pl.Expr:
         return pl.sql_expr(f"({predicate})")
     except pl.exceptions.PolarsError as error:
         raise GCFCPError(
-            f"group {name!r}: {predicate!r:.100} cannot be read as a condition: {_first_line(error)}"
+            f"group {name!r}: {predicate!r:.100} cannot be read as a condition: "
+            f"{_first_line(error)}"
         ) from None
 
 

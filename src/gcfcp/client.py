@@ -21,8 +21,8 @@ those of `ClientSummary` below plus `atoms` = a, `centroids` = m and `width` = w
 
 atoms in ascending order of their keys, and within each the representatives in ascending order.
 
-Cost: one sort of the scores. A summary takes 8 + w bytes a centroid (w = 1, 2 or 4 unless a
-centroid stands for more than 2**32 records) and a header of some hundred bytes.
+Cost: one sort of the scores. A summary takes 8 + w bytes a centroid and a header of some hundred
+bytes; w is the least that holds every count, 3 or less up to 16.7 million records a centroid.
 
 | here             | paper                                         |
 |------------------|-----------------------------------------------|
@@ -164,7 +164,7 @@ class ClientSummary:
     def _bytes(self) -> bytes:
         sizes = np.diff(self.start)
         whole = np.concatenate([sizes, self.errors, self.counts])
-        width = next(w for w in (1, 2, 4, 8) if int(whole.max(initial=0)) < 256**w)
+        width = max(1, -(-int(whole.max(initial=0)).bit_length() // 8))
         header = {
             "client": self.client,
             "n": self.n,
@@ -188,7 +188,7 @@ class ClientSummary:
         }
         body = (
             pack(self.membership).tobytes()
-            + whole.astype(f"<u{width}").tobytes()
+            + whole.astype("<u8").view(np.uint8).reshape(-1, 8)[:, :width].tobytes()
             + self.values.astype("<f8").tobytes()
         )
         return codec.pack(_KIND, _VERSION, header, body)
@@ -225,7 +225,7 @@ def _decode(header: dict[str, Any], body: memoryview) -> ClientSummary:
     if groups.fingerprint != header["fingerprint"]:
         raise GCFCPError("the groups' fingerprint does not match their definition")
     a, m, width = header["atoms"], header["centroids"], header["width"]
-    if not all(type(k) is int and k >= 0 for k in (a, m, width)) or width not in (1, 2, 4, 8):
+    if not all(type(k) is int and k >= 0 for k in (a, m, width)) or not 1 <= width <= 8:
         raise GCFCPError("its counts of atoms and centroids make no sense")
     key = -(-len(groups) // 8)
     sizes = [a * key, a * width, a * width, m * width, m * 8]
@@ -233,8 +233,10 @@ def _decode(header: dict[str, Any], body: memoryview) -> ClientSummary:
         raise GCFCPError(f"its body has {len(body)} bytes where its header asks for {sum(sizes)}")
     ends = np.cumsum(sizes)
     keys = np.frombuffer(body[: ends[0]], dtype=np.uint8).reshape(a, key)
-    whole = np.frombuffer(body[ends[0] : ends[3]], dtype=f"<u{width}")
-    if width == 8 and whole.size and int(whole.max()) >= 2**53:
+    padded = np.zeros((2 * a + m, 8), dtype=np.uint8)
+    padded[:, :width] = np.frombuffer(body[ends[0] : ends[3]], dtype=np.uint8).reshape(-1, width)
+    whole = padded.view("<u8")[:, 0]
+    if whole.max(initial=0) >= 2**53:
         raise GCFCPError("a count is beyond 2**53")
     whole = whole.astype(np.int64)
     membership = np.unpackbits(keys, axis=1, count=len(groups)).astype(bool)

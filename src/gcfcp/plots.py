@@ -1,0 +1,383 @@
+"""Pictures of a calibration and its audit, on matplotlib axes.
+
+Every function takes an `ax` to draw on, or makes a figure of a fitting size, and returns the axes.
+Groups, atoms and clients stand on the vertical axis, so that long names never collide. Colours are
+those of Okabe and Ito, which colour-blind readers can tell apart, and every series has a marker of
+its own, for readers of print in black and white.
+
+`reports` is one `AuditReport`, or a mapping {name: AuditReport} whose first entry is drawn boldest.
+matplotlib is imported when something is drawn, and pyplot only if no axes are given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from gcfcp.errors import GCFCPError
+from gcfcp.predictor import Predictor
+from gcfcp.server import Calibration
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.ticker import Formatter
+
+    from gcfcp.audit import AuditReport
+
+    Reports = AuditReport | Mapping[str, AuditReport]
+
+# Okabe & Ito (2008), without black and yellow, which vanish on dark and on white paper.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = ("o", "D", "s", "^", "v", "P")
+_GREY = "#767676"
+
+
+def coverage_by_group(reports: Reports, ax: Axes | None = None) -> Axes:
+    """Coverage of every group with its interval, and the promise 1 - alpha as a line.
+
+    Groups that have too few records to say anything keep their row, empty.
+    """
+    series = _named(reports)
+    groups = _groups_of(series)
+    ax = _axes(ax, len(groups), len(series))
+    first = next(iter(series.values()))
+    ax.axvline(1 - first.alpha, color=_GREY, linestyle=(0, (4, 3)), linewidth=1.2, zorder=1)
+    for i, (name, report) in enumerate(series.items()):
+        found = {g.group: g for g in report.groups}
+        rows = [(y, found[g]) for y, g in enumerate(groups) if g in found and _known(found[g])]
+        y = np.array([row for row, _ in rows]) + _offset(i, len(series))
+        coverage = np.array([g.coverage for _, g in rows])
+        ends = np.array([(g.low, g.high) for _, g in rows]).reshape(-1, 2)
+        ax.errorbar(
+            coverage,
+            y,
+            xerr=np.abs(ends.T - coverage),
+            label=name,
+            **_look(i),
+            linestyle="none",
+            elinewidth=1.8 if i == 0 else 1.2,
+            zorder=3 if i == 0 else 2,
+        )
+    _rows(ax, groups)
+    ax.xaxis.set_major_formatter(_percent())
+    ax.set_xlabel(f"coverage (line: the promised {1 - first.alpha:.0%})")
+    _legend(ax, len(series))
+    return ax
+
+
+def set_sizes(reports: Reports, ax: Axes | None = None) -> Axes:
+    """Mean size of the prediction sets (or mean length of the intervals) in every group."""
+    series = _named(reports)
+    groups = _groups_of(series)
+    ax = _axes(ax, len(groups), len(series))
+    for i, (name, report) in enumerate(series.items()):
+        sizes = {g.group: g.mean_size for g in report.groups}
+        rows = [(y, sizes.get(g)) for y, g in enumerate(groups)]
+        known = [(y, size) for y, size in rows if size is not None and math.isfinite(size)]
+        ax.plot(
+            [size for _, size in known],
+            [y + _offset(i, len(series)) for y, _ in known],
+            label=name,
+            **_look(i),
+            linestyle="none",
+            zorder=3 if i == 0 else 2,
+        )
+        for y, size in rows:
+            if size is not None and size == math.inf:
+                _note_infinite(ax, y + _offset(i, len(series)), COLOURS[i % len(COLOURS)])
+    _rows(ax, groups)
+    if not ax.lines:
+        ax.set_xlim(0, 1)
+    ax.set_xlim(left=min(0.0, ax.get_xlim()[0]))
+    ax.set_xlabel("mean set size")
+    _legend(ax, len(series))
+    return ax
+
+
+def thresholds_by_atom(source: Any, ax: Axes | None = None, *, limit: int | None = 60) -> Axes:
+    """The threshold of every atom, the heaviest atoms on top; +inf is written at the right edge.
+
+    source: a `Calibration`, a `Predictor`, or what one of `gcfcp.methods` returns. `limit` atoms
+    are drawn; how many were left out is written below.
+    """
+    predictor = _predictor(source)
+    atoms = _atoms(predictor)
+    kept = atoms if limit is None else atoms[:limit]
+    ax = _axes(ax, len(kept), 1)
+    finite = [(y, t) for y, (_, t, _) in enumerate(kept) if math.isfinite(t)]
+    ax.plot([t for _, t in finite], [y for y, _ in finite], **_look(0), linestyle="none", zorder=3)
+    if finite:
+        left, right = ax.get_xlim()
+        ax.hlines([y for y, _ in finite], left, [t for _, t in finite], color=_GREY, lw=0.6)
+        ax.set_xlim(left, right)
+    for y, (_, threshold, _) in enumerate(kept):
+        if threshold == math.inf:
+            _note_infinite(ax, y, COLOURS[1])
+    _rows(ax, [name for name, _, _ in kept])
+    left_out = len(atoms) - len(kept)
+    ax.set_xlabel(f"threshold (and {left_out:,} lighter atoms)" if left_out else "threshold")
+    return ax
+
+
+def clients(source: Any, ax: Axes | None = None) -> Axes:
+    """Every client's weight in the mixture against its share of the records.
+
+    Where the two lie apart, the mixture counts a record of that client for more, or for less, than
+    one of the others. source: a `Calibration`, or a `Predictor` that was made from one.
+    """
+    listed = _predictor(source).provenance.get("clients") or []
+    if not listed:
+        raise GCFCPError("no clients are recorded: give what calibrate returned")
+    ax = _axes(ax, len(listed), 1)
+    rows = range(len(listed))
+    weights = [float(c["share"]) for c in listed]
+    total = sum(c["n"] for c in listed)
+    records = [c["n"] / total for c in listed]
+    ax.hlines(rows, weights, records, color=_GREY, linewidth=1, zorder=1)
+    ax.plot(weights, rows, label="weight in the mixture", **_look(0), linestyle="none")
+    ax.plot(records, rows, label="share of the records", **_look(1), linestyle="none")
+    _rows(ax, [f"{c['client']} ({c['n']:,})" for c in listed])
+    ax.set_xlim(left=0)
+    ax.xaxis.set_major_formatter(_percent())
+    ax.set_xlabel("share")
+    _legend(ax, 2)
+    return ax
+
+
+def interval_band(
+    x: ArrayLike,
+    prediction: ArrayLike,
+    intervals: ArrayLike,
+    y: ArrayLike | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Prediction intervals (n, 2) over x as a band; with `y`, misses are marked.
+
+    Intervals without an end reach the edge of the picture and are shaded lighter.
+    """
+    order = np.argsort(np.asarray(x, dtype=np.float64), kind="stable")
+    xs = np.asarray(x, dtype=np.float64)[order]
+    centre = np.asarray(prediction, dtype=np.float64)[order]
+    ends = np.asarray(intervals, dtype=np.float64)
+    if ends.shape != (len(xs), 2) or centre.shape != xs.shape:
+        raise GCFCPError(
+            f"x has {len(xs)} values, prediction shape {centre.shape} and intervals shape "
+            f"{ends.shape}: give one value each and (n, 2) intervals"
+        )
+    low, high = ends[order].T
+    if ax is None:
+        ax = _new_figure(7.0, 4.0)
+    bounded = np.isfinite(low) & np.isfinite(high)
+    ax.fill_between(
+        xs, low, high, where=bounded, color=COLOURS[0], alpha=0.22, lw=0, label="interval"
+    )
+    ax.plot(xs, centre, color=COLOURS[0], linewidth=1.8, label="prediction")
+    if y is not None:
+        truth = np.asarray(y, dtype=np.float64)[order]
+        inside = (low <= truth) & (truth <= high)
+        ax.plot(xs[inside], truth[inside], ".", color=_GREY, markersize=3.5, label="covered")
+        ax.plot(
+            xs[~inside],
+            truth[~inside],
+            "x",
+            color=COLOURS[1],
+            markersize=6,
+            markeredgewidth=1.6,
+            label="missed",
+        )
+    unbounded = np.isinf(low) | np.isinf(high)
+    if unbounded.any():
+        bottom, top = ax.get_ylim()
+        ax.fill_between(
+            xs,
+            np.maximum(low, bottom),
+            np.minimum(high, top),
+            where=unbounded,
+            color=COLOURS[4],
+            alpha=0.18,
+            lw=0,
+            label="unbounded",
+        )
+        ax.set_ylim(bottom, top)
+    _bare(ax)
+    ax.legend(frameon=False, fontsize="small", loc="best")
+    return ax
+
+
+def coverage_curve(
+    alphas: ArrayLike,
+    coverage: ArrayLike | Mapping[str, ArrayLike],
+    intervals: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Coverage over alpha, against the promise 1 - alpha, for one series or {name: series}.
+
+    coverage: one value an alpha. intervals: (m, 2) for each series, drawn as a band.
+    """
+    curves = coverage if isinstance(coverage, Mapping) else {"coverage": coverage}
+    if intervals is None:
+        bands: Mapping[str, ArrayLike] = {}
+    else:
+        bands = intervals if isinstance(intervals, Mapping) else {next(iter(curves)): intervals}
+    at = np.asarray(alphas, dtype=np.float64)
+    if ax is None:
+        ax = _new_figure(6.0, 4.2)
+    ax.plot(at, 1 - at, color=_GREY, linestyle=(0, (4, 3)), linewidth=1.2, label="promised")
+    for i, (name, curve) in enumerate(curves.items()):
+        values = np.asarray(curve, dtype=np.float64)
+        if values.shape != at.shape:
+            raise GCFCPError(f"{name}: {values.shape} values for {at.shape} alphas: give one each")
+        ax.plot(at, values, label=name, **_look(i), linewidth=1.4, zorder=4 if i == 0 else 3)
+        if name in bands:
+            low, high = np.asarray(bands[name], dtype=np.float64).T
+            ax.fill_between(at, low, high, color=COLOURS[i % len(COLOURS)], alpha=0.18, lw=0)
+    ax.xaxis.set_major_formatter(_percent())
+    ax.yaxis.set_major_formatter(_percent())
+    ax.set_xlabel("alpha")
+    ax.set_ylabel("coverage")
+    _bare(ax)
+    ax.grid(axis="both", color="0.5", alpha=0.18, linewidth=0.8)
+    ax.legend(frameon=False, fontsize="small", loc="best")
+    return ax
+
+
+# --- What is drawn -------------------------------------------------------------------------------
+
+
+def _named(reports: Reports) -> Mapping[str, AuditReport]:
+    if isinstance(reports, Mapping):
+        if not reports:
+            raise GCFCPError("there is no report to draw: give at least one")
+        return reports
+    return {"gcfcp": reports}
+
+
+def _groups_of(series: Mapping[str, AuditReport]) -> list[str]:
+    """All groups, in the order in which the reports name them."""
+    return list(dict.fromkeys(g.group for report in series.values() for g in report.groups))
+
+
+def _known(group: Any) -> bool:
+    return group.coverage is not None and not math.isnan(group.coverage)
+
+
+def _predictor(source: Any) -> Predictor:
+    return source if isinstance(source, Predictor) else Predictor(_score_of(source), source)
+
+
+def _score_of(source: Any) -> str:
+    if isinstance(source, Calibration):
+        return source.summaries[0].score
+    return "unnamed"
+
+
+def _atoms(predictor: Predictor) -> list[tuple[str, float, float]]:
+    """(name, threshold, weight) of each atom, the heaviest first; in the table's order without."""
+    if predictor.records is not None:
+        rows = [(_atom_name(r.groups), r.threshold, r.weight) for r in predictor.records]
+        return sorted(rows, key=lambda row: -row[2])
+    table = predictor.table
+    if table.rule == "constant":
+        return [("every row", float(table.thresholds_by_atom[0]), 1.0)]
+    names = np.array(table.groups.names, dtype=object)
+    return [
+        (_atom_name(names[row]), float(t), 0.0)
+        for row, t in zip(table.membership, table.thresholds_by_atom, strict=True)
+    ]
+
+
+def _atom_name(groups: Sequence[str]) -> str:
+    """Short enough for an axis: the first few groups, and how many more there are."""
+    name = " & ".join(groups[:3]) or "no group"
+    return f"{name} + {len(groups) - 3} more" if len(groups) > 3 else name
+
+
+# --- How it looks --------------------------------------------------------------------------------
+
+
+def _axes(ax: Axes | None, rows: int, series: int) -> Axes:
+    """The given axes, or new ones with enough room for every row."""
+    if ax is not None:
+        return ax
+    return _new_figure(7.0, 1.2 + rows * (0.18 + 0.09 * series))
+
+
+def _new_figure(width: float, height: float) -> Axes:
+    import matplotlib.pyplot as plt
+
+    _, ax = plt.subplots(figsize=(width, height), layout="constrained")
+    return ax
+
+
+def _look(i: int) -> dict[str, Any]:
+    colour = COLOURS[i % len(COLOURS)]
+    return {
+        "color": colour,
+        "marker": MARKERS[i % len(MARKERS)],
+        "markersize": 6.5 if i == 0 else 5.5,
+        # Only the first series is filled: it is the one that the picture is about.
+        "markerfacecolor": colour if i == 0 else "none",
+        "markeredgewidth": 1.4,
+    }
+
+
+def _offset(i: int, series: int) -> float:
+    """Series lie side by side within a row, the first on top."""
+    return 0.0 if series == 1 else 0.5 * (i / (series - 1) - 0.5)
+
+
+def _rows(ax: Axes, names: Sequence[str]) -> None:
+    """Names on the vertical axis, first on top, as literal text whatever they contain."""
+    short = [name if len(name) <= 40 else name[:39] + "…" for name in names]
+    ax.set_yticks(range(len(names)), [name.replace("$", r"\$") for name in short])
+    room = ax.get_window_extent().height / ax.figure.get_dpi() * 72 / max(len(names), 1)
+    size = min(10.0, 0.82 * room)
+    ax.tick_params(axis="y", length=0, labelsize=max(size, 4.0))
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    for y in range(1, len(names), 2):
+        ax.axhspan(y - 0.5, y + 0.5, color="0.5", alpha=0.07, linewidth=0, zorder=0)
+    ax.grid(axis="x", color="0.5", alpha=0.18, linewidth=0.8)
+    _bare(ax)
+
+
+def _bare(ax: Axes) -> None:
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.set_axisbelow(True)
+
+
+def _note_infinite(ax: Axes, y: float, colour: str) -> None:
+    ax.annotate(
+        "∞",
+        (1, y),
+        xycoords=("axes fraction", "data"),
+        xytext=(-4, 0),
+        textcoords="offset points",
+        ha="right",
+        va="center",
+        color=colour,
+        fontsize="large",
+        fontweight="bold",
+    )
+
+
+def _percent() -> Formatter:
+    from matplotlib.ticker import FuncFormatter
+
+    return FuncFormatter(lambda value, _: f"{100 * value:.4g}%")
+
+
+def _legend(ax: Axes, entries: int) -> None:
+    """Above the plot, where it cannot cover a point."""
+    if entries > 1:
+        ax.legend(
+            frameon=False,
+            fontsize="small",
+            ncols=min(4, entries),
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            borderaxespad=0.2,
+        )

@@ -9,7 +9,7 @@ overlapping family, under a stated mixture of the clients.
     sets = gcfcp.Predictor(score, calibration).predict_set(probabilities, membership)   # anywhere
 """
 
-from gcfcp import scores
+from gcfcp import methods, scores
 from gcfcp.client import ClientSummary, Disclosure, summarize
 from gcfcp.digest import DigestBuilder, TDigest
 from gcfcp.errors import GCFCPError, GCFCPWarning
@@ -36,6 +36,7 @@ __all__ = [
     "ThresholdTable",
     "calibrate",
     "merge",
+    "methods",
     "plan",
     "scores",
     "summarize",

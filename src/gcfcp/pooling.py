@@ -89,7 +89,7 @@ def _check_alike(summaries: Sequence[ClientSummary]) -> None:
                 )
 
 
-def _check_alpha(alpha: Any) -> Fraction:
+def check_alpha(alpha: Any) -> Fraction:
     try:
         exact = rational(alpha)
     except (TypeError, ValueError, OverflowError):
@@ -313,7 +313,7 @@ def problem_of(
     delta: float | None,
 ) -> Problem:
     ordered = in_order(summaries)
-    exact_alpha = _check_alpha(alpha)
+    exact_alpha = check_alpha(alpha)
     if merge not in ("pool", "recompress"):
         raise GCFCPError(f"merge={merge!r} is neither 'pool' nor 'recompress'")
     shares = shares_of(ordered, mixture)

@@ -10,6 +10,7 @@ overlapping family, under a stated mixture of the clients.
 """
 
 from gcfcp import methods, scores
+from gcfcp.audit import Audit, AuditReport, audit, merge_audits
 from gcfcp.client import ClientSummary, Disclosure, summarize
 from gcfcp.digest import DigestBuilder, TDigest
 from gcfcp.errors import GCFCPError, GCFCPWarning
@@ -22,6 +23,8 @@ from gcfcp.table import ThresholdTable
 __version__ = "0.1.0"
 __all__ = [
     "AtomRecord",
+    "Audit",
+    "AuditReport",
     "Calibration",
     "ClientSummary",
     "DigestBuilder",
@@ -34,8 +37,10 @@ __all__ = [
     "Predictor",
     "TDigest",
     "ThresholdTable",
+    "audit",
     "calibrate",
     "merge",
+    "merge_audits",
     "methods",
     "plan",
     "scores",

@@ -106,7 +106,7 @@ def shares_of(summaries: Sequence[ClientSummary], mixture: Mixture) -> list[Frac
     elif mixture == "proportional":
         weights = [Fraction(s.n + len(s.members)) for s in summaries]
     elif isinstance(mixture, Mapping):
-        weights = _named_shares([s.client for s in summaries], mixture)
+        weights = named_shares([s.client for s in summaries], mixture)
     else:
         raise GCFCPError(
             f"mixture={mixture!r} is neither 'uniform' nor 'proportional' nor a mapping from "
@@ -116,7 +116,7 @@ def shares_of(summaries: Sequence[ClientSummary], mixture: Mixture) -> list[Frac
     return [w / total for w in weights]
 
 
-def _named_shares(clients: Sequence[str], mixture: Mapping[str, float]) -> list[Fraction]:
+def named_shares(clients: Sequence[str], mixture: Mapping[str, float]) -> list[Fraction]:
     missing = [k for k in clients if k not in mixture]
     unknown = [k for k in mixture if k not in set(clients)]
     if missing or unknown:

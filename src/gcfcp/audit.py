@@ -1,0 +1,848 @@
+"""Was the promise kept? Counts from labelled data, merged over clients into coverage by group.
+
+`audit` counts, at a client, how many records of each group and of each atom were covered. Counts
+are all that leaves, so audits merge as summaries do. `merge_audits` weighs the clients by the
+mixture and gives the coverage of every group with an interval and a verdict; a group that is
+empty or suppressed is listed all the same.
+
+What is estimated. Under the mixture sum_k pi_k P_k the coverage of group G is
+
+    c_G = sum_k pi_k P_k(covered, G) / sum_k pi_k P_k(G),
+
+of the predictor that was audited. The promise is about the average over calibrations, so the
+c_G of one predictor scatters around it, by about sqrt(alpha (1 - alpha) / n_G) for n_G effective
+calibration records: an audit with far more records than the calibration had can see that too.
+
+The interval, at the level 1 - tail on each side:
+
+- One client: Clopper-Pearson, exact.
+- Several: the records are independent but not alike, and no single binomial describes a weighted
+  ratio of theirs. We use a betting bound. With v_k = pi_k / n_k, r_k = v_k / max v, A_k records of
+  G covered and B_k missed, and any 0 < f <= 1 fixed in advance,
+
+      E_f(c) = prod_k (1 + f r_k (1 - c) / c)^A_k (1 - f r_k)^B_k
+
+  has mean prod_k (1 + f r_k [(1 - c) p_k - c q_k] / c)^n_k <= exp(f sum_k n_k r_k [...] / c) = 1
+  if c is the true coverage (p_k, q_k being the chances that a record of k is in G and covered, or
+  missed): the sum is proportional to sum_k pi_k [(1 - c) p_k - c q_k] = 0. So is the mean over a
+  fixed grid of f, and by Markov's inequality E(c) >= 1 / tail happens with probability at most
+  tail. E falls in c, so {c : E(c) < 1 / tail} is [low, 1]. Proved, for any mixture, any number of
+  clients, any shares of the group; the price is an interval 1.4 to 1.7 times as wide as
+  Clopper-Pearson would give if all records came from one client. The upper end is the lower end
+  of the missed.
+
+Both are adjusted for the number of groups by Bonferroni, tail = (1 - confidence) / (2 G), which
+holds for overlapping groups: with probability at least `confidence` all groups' intervals hold.
+The intervals of atoms are not adjusted: they show where to look, and nothing is promised there.
+
+Verdicts, against 1 - alpha and a margin (alpha / 2 unless given):
+
+    broken                  high < 1 - alpha: the coverage is below what was promised
+    kept                    low >= 1 - alpha - margin: it is not below by more than the margin
+    too few records to tell neither can be shown
+
+No number of records could show that a coverage of exactly 1 - alpha is not a hair below it, which
+is why `kept` needs a margin.
+
+Disclosure control: with `min_count=m` a group or an atom of fewer than m records is suppressed, and
+so is what would give it away by subtraction: an atom, where the group less its other atoms would be
+small, or a group, where it is nested in another and the rest would be small. Of a suppressed group
+only a bound on its size is published, a multiple of m; an interval takes these records as missed at
+its lower end and as covered at its upper, so it holds all the same. (Other linear combinations of
+overlapping groups are not examined.)
+
+The bytes of an audit (kind b"A", version 1 of the container in `codec`): the header's fields are
+those of `Audit`, the counts as lists of integers (null where suppressed), the key of an atom as the
+hexadecimal digits of its membership packed as numpy.packbits does; there is no body.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from os import PathLike, fspath
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gcfcp import codec
+from gcfcp.client import LIBRARY, check_name
+from gcfcp.errors import GCFCPError
+from gcfcp.groups import Groups, find_atoms, pack
+from gcfcp.pooling import Mixture, named_shares
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+_KIND, _VERSION = b"A", 1
+_BLOCK = 1 << 18  # numbers in the arrays of a bisection
+
+KEPT = "kept"
+BROKEN = "broken"
+UNKNOWN = "too few records to tell"
+NO_TARGET = "no target"  # no alpha was given, or nothing is promised for an atom
+
+
+# --- at a client -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """Everything an audit counts, by atom. `a + b` is the counts of both, in any order."""
+
+    membership: Bools  # (a, G), in order of their keys
+    covered: Ints  # (a,)
+    total: Ints  # (a,)
+    size: Floats | None  # (a,): sum of the bounded set sizes
+    unbounded: Ints  # (a,): sets of infinite size
+
+    def __add__(self, other: Counts) -> Counts:
+        if (self.size is None) != (other.size is None):
+            raise GCFCPError("some records have set sizes and others do not: give all or none")
+        atoms = find_atoms(np.concatenate([self.membership, other.membership]))
+
+        def added(mine: NDArray[Any], theirs: NDArray[Any]) -> NDArray[Any]:
+            out = np.zeros(len(atoms), dtype=mine.dtype)
+            np.add.at(out, atoms.index, np.concatenate([mine, theirs]))
+            return out
+
+        return Counts(
+            atoms.membership,
+            added(self.covered, other.covered),
+            added(self.total, other.total),
+            None if self.size is None or other.size is None else added(self.size, other.size),
+            added(self.unbounded, other.unbounded),
+        )
+
+
+def count(
+    covered: ArrayLike, membership: Any, *, groups: Groups, set_size: ArrayLike | None = None
+) -> Counts:
+    """Count by atom. covered: bool or 0/1 (n,); set_size: labels in each set, or widths, (n,)."""
+    matrix = groups.check(membership)
+    hits = _checked_covered(covered, len(matrix))
+    atoms = find_atoms(matrix)
+    a = len(atoms)
+    size: Floats | None = None
+    unbounded = np.zeros(a, dtype=np.int64)
+    if set_size is not None:
+        sizes = _checked_sizes(set_size, len(matrix))
+        bounded = np.isfinite(sizes)
+        sums = np.bincount(atoms.index[bounded], weights=sizes[bounded], minlength=a)
+        size = sums.astype(np.float64)
+        unbounded = np.bincount(atoms.index[~bounded], minlength=a).astype(np.int64)
+    return Counts(
+        atoms.membership,
+        np.bincount(atoms.index[hits], minlength=a).astype(np.int64),
+        atoms.counts,
+        size,
+        unbounded,
+    )
+
+
+def _checked_covered(covered: ArrayLike, n: int) -> Bools:
+    array = np.asarray(covered)
+    if array.shape != (n,):
+        raise GCFCPError(f"covered has shape {array.shape} for {n} membership rows: give one each")
+    if array.dtype == np.bool_:
+        return array
+    if array.dtype.kind not in "iuf" or not np.isin(array, (0, 1)).all():
+        raise GCFCPError("covered must be true or false (or 1 or 0) for each record")
+    return array.astype(np.bool_)
+
+
+def _checked_sizes(set_size: ArrayLike, n: int) -> Floats:
+    try:
+        sizes = np.asarray(set_size, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise GCFCPError("set_size is not numbers: give the size of each set") from None
+    if sizes.shape != (n,):
+        raise GCFCPError(f"set_size has shape {sizes.shape} for {n} membership rows: give one each")
+    if not (sizes >= 0).all():
+        raise GCFCPError(
+            f"set_size holds {int((~(sizes >= 0)).sum())} negative or NaN values: "
+            "an empty set has size 0"
+        )
+    return sizes
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """What one client publishes about the coverage of its records: counts, and nothing else.
+
+    Suppressed groups have total and covered of -1 in the arrays, and `bound` says how many records
+    they hold at most; suppressed atoms are left out and only counted.
+    """
+
+    client: str
+    n: int
+    groups: Groups
+    min_count: int
+    alpha: float | None  # what was promised, if the caller said
+    predictor: str | None  # fingerprint of what was audited, if the caller said
+    uncovered: int  # records in no group
+    total: Ints = field(repr=False)  # (G,)
+    covered: Ints = field(repr=False)  # (G,)
+    bound: Ints = field(repr=False)  # (G,): total, or a multiple of min_count not below it
+    size: Floats | None = field(repr=False)  # (G,): sum of bounded set sizes
+    unbounded: Ints = field(repr=False)  # (G,)
+    atom_membership: Bools = field(repr=False)  # (a, G)
+    atom_total: Ints = field(repr=False)
+    atom_covered: Ints = field(repr=False)
+    atom_size: Floats | None = field(repr=False)
+    atom_unbounded: Ints = field(repr=False)
+    suppressed_atoms: int = 0
+    library: str = LIBRARY
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Audit) and self.to_bytes() == other.to_bytes()
+
+    def __hash__(self) -> int:
+        return hash(self.to_bytes())
+
+    @property
+    def suppressed(self) -> Bools:
+        """Which groups are suppressed, (G,)."""
+        return self.total < 0
+
+    def to_bytes(self) -> bytes:
+        """The audit as bytes; the same counts always give the same ones."""
+
+        def listed(values: NDArray[Any] | None) -> list[Any] | None:
+            if values is None:
+                return None
+            return [None if s else v for v, s in zip(values.tolist(), self.suppressed, strict=True)]
+
+        header = {
+            "client": self.client,
+            "n": self.n,
+            "groups": list(self.groups.names),
+            "predicates": None if self.groups.predicates is None else list(self.groups.predicates),
+            "fingerprint": self.groups.fingerprint,
+            "min_count": self.min_count,
+            "alpha": self.alpha,
+            "predictor": self.predictor,
+            "uncovered": self.uncovered,
+            "total": listed(self.total),
+            "covered": listed(self.covered),
+            "bound": self.bound.tolist(),
+            "size": listed(self.size),
+            "unbounded": listed(self.unbounded),
+            "atoms": [row.tobytes().hex() for row in pack(self.atom_membership)],
+            "atom_total": self.atom_total.tolist(),
+            "atom_covered": self.atom_covered.tolist(),
+            "atom_size": None if self.atom_size is None else self.atom_size.tolist(),
+            "atom_unbounded": self.atom_unbounded.tolist(),
+            "suppressed_atoms": self.suppressed_atoms,
+            "library": self.library,
+        }
+        return codec.pack(_KIND, _VERSION, header, b"")
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str = "the audit") -> Audit:
+        """Read an audit that may come from anyone; a GCFCPError says what is wrong with it."""
+        header, body = codec.unpack(data, _KIND, _VERSION, name)
+        try:
+            if len(body):
+                raise GCFCPError(f"it has {len(body)} bytes more than its header")
+            return _decode(header)
+        except GCFCPError as error:
+            raise GCFCPError(f"{name} is not a valid audit: {error}") from None
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+            what = f"{type(error).__name__} {error}".replace("\n", " ")[:200]
+            raise GCFCPError(f"{name} is not a valid audit: {what}") from None
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the audit to a file, whole or not at all."""
+        codec.write(path, self.to_bytes())
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Audit:
+        """Read an audit from a file."""
+        return cls.from_bytes(codec.read(path), fspath(path))
+
+
+def audit(
+    covered: ArrayLike,
+    membership: Any,
+    *,
+    groups: Groups,
+    client: str,
+    set_size: ArrayLike | None = None,
+    min_count: int = 1,
+    alpha: float | None = None,
+    predictor: str | None = None,
+) -> Audit:
+    """Count at one client who was covered, by group and by atom.
+
+    covered: for each labelled record, whether its outcome was in the set. set_size: labels in each
+    set or width of each interval (inf allowed, 0 if empty). min_count: smaller groups and atoms are
+    suppressed, see the module. alpha, predictor: what was promised, and by which predictor (any
+    fingerprint); they travel along, and `merge_audits` refuses to mix different ones.
+    """
+    counts = count(covered, membership, groups=groups, set_size=set_size)
+    return publish(
+        counts, groups=groups, client=client, min_count=min_count, alpha=alpha, predictor=predictor
+    )
+
+
+def publish(
+    counts: Counts,
+    *,
+    groups: Groups,
+    client: str,
+    min_count: int = 1,
+    alpha: float | None = None,
+    predictor: str | None = None,
+) -> Audit:
+    """The audit of counts that may have been added up over a stream: suppress, then freeze."""
+    if type(min_count) is not int or min_count < 1:
+        raise GCFCPError(f"min_count={min_count!r} is not a whole number of at least 1")
+    named = counts.membership.any(axis=1)
+    inside = counts.membership[named]
+    atom_total = counts.total[named]
+    member = inside.astype(np.int64).T  # (G, a)
+    total = member @ atom_total
+    hide_group, hide_atom = _suppressed(inside, atom_total, min_count)
+
+    def by_group(values: NDArray[Any], hidden: int) -> NDArray[Any]:
+        return np.where(hide_group, hidden, member @ values[named])
+
+    uncovered = int(counts.total[~named].sum())
+    if uncovered < min_count:
+        uncovered = 0 if uncovered == 0 else min_count
+    shown = ~hide_atom
+    return Audit(
+        client=client,
+        n=int(counts.total.sum()),
+        groups=groups,
+        min_count=min_count,
+        alpha=None if alpha is None else _checked_alpha(alpha),
+        predictor=predictor,
+        uncovered=uncovered,
+        total=by_group(counts.total, -1),
+        covered=by_group(counts.covered, -1),
+        bound=np.where(hide_group, -(-total // min_count) * min_count, total),
+        size=None if counts.size is None else by_group(counts.size, 0),
+        unbounded=by_group(counts.unbounded, 0),
+        atom_membership=inside[shown],
+        atom_total=atom_total[shown],
+        atom_covered=counts.covered[named][shown],
+        atom_size=None if counts.size is None else counts.size[named][shown],
+        atom_unbounded=counts.unbounded[named][shown],
+        suppressed_atoms=int(np.count_nonzero(hide_atom)),
+    )
+
+
+def _suppressed(inside: Bools, atom_total: Ints, m: int) -> tuple[Bools, Bools]:
+    """Groups and atoms to hide: the small ones, and what would give them away by subtraction."""
+    group_total = inside.astype(np.int64).T @ atom_total
+    hide_group = (group_total > 0) & (group_total < m)
+    hide_atom = atom_total < m
+    order = np.argsort(atom_total, kind="stable")
+
+    def hide_one_of(candidates: Bools) -> bool:
+        """Hide the smallest atom still shown among the candidates; it has at least m records."""
+        shown = order[(candidates & ~hide_atom)[order]]
+        if len(shown):
+            hide_atom[shown[0]] = True
+        return bool(len(shown))
+
+    def leak() -> bool:
+        """Close one leak, if there is one."""
+        groups = np.flatnonzero(~hide_group & (group_total > 0))
+        for g in groups:
+            if 0 < atom_total[inside[:, g] & hide_atom].sum() < m and hide_one_of(inside[:, g]):
+                return True
+        for g in groups:
+            for h in groups:
+                if h == g or (inside[:, h] & ~inside[:, g]).any():
+                    continue
+                rest = inside[:, g] & ~inside[:, h]
+                if 0 < atom_total[rest].sum() < m:
+                    hide_group[h if group_total[h] < group_total[g] else g] = True
+                    return True
+        return False
+
+    if m > 1:
+        while leak():
+            pass
+    return hide_group, hide_atom
+
+
+def _checked_alpha(alpha: Any) -> float:
+    if type(alpha) not in (int, float, np.float64) or not 0 < alpha < 1:
+        raise GCFCPError(f"alpha={alpha!r:.40} is not in (0, 1)")
+    return float(alpha)
+
+
+def _check(a: Audit) -> None:
+    """Everything that must hold between the fields of an audit, whoever made it."""
+    check_name("client", a.client)
+    check_name("library", a.library)
+    if a.predictor is not None:
+        check_name("predictor", a.predictor)
+    if a.alpha is not None:
+        _checked_alpha(a.alpha)
+    for name in ("n", "min_count", "uncovered", "suppressed_atoms"):
+        number = getattr(a, name)
+        if type(number) is not int or not 0 <= number < 2**53:
+            raise GCFCPError(f"{name}={number!r:.40} is not a whole number from 0 to 2**53")
+    if a.n < 1 or a.min_count < 1:
+        raise GCFCPError(f"n={a.n} and min_count={a.min_count} must be at least 1")
+    G, atoms = len(a.groups), len(a.atom_membership)
+    by_group: list[Any] = [a.total, a.covered, a.bound, a.unbounded]
+    by_atom: list[Any] = [a.atom_total, a.atom_covered, a.atom_unbounded]
+    by_group += [] if a.size is None else [a.size]
+    by_atom += [] if a.atom_size is None else [a.atom_size]
+    if any(x.shape != (G,) for x in by_group) or any(x.shape != (atoms,) for x in by_atom):
+        raise GCFCPError("its counts do not fit its groups and atoms")
+    if (a.size is None) != (a.atom_size is None):
+        raise GCFCPError("it has set sizes for groups or for atoms, but not for both")
+    shown = ~a.suppressed
+    _check_counts(a.total[shown], a.covered[shown], a.unbounded[shown], a.n)
+    _check_counts(a.atom_total, a.atom_covered, a.atom_unbounded, a.n)
+    if np.any(a.bound < a.total) or np.any(a.bound > a.n + a.min_count):
+        raise GCFCPError("the bound on a group's records is below its count or above n")
+    for sizes in (a.size, a.atom_size):
+        if sizes is not None and not (np.isfinite(sizes) & (sizes >= 0)).all():
+            raise GCFCPError("a sum of set sizes is negative or not finite")
+    if (a.atom_total.sum() if atoms else 0) + min(a.uncovered, 1) > a.n:
+        raise GCFCPError(f"its atoms hold more records than n={a.n}")
+    if np.any(a.atom_total < a.min_count):
+        raise GCFCPError(f"an atom of fewer than min_count={a.min_count} records is described")
+    if atoms and not a.atom_membership.any(axis=1).all():
+        raise GCFCPError("an atom that belongs to no group is described")
+    if len({row.tobytes() for row in a.atom_membership}) < atoms:
+        raise GCFCPError("an atom is described twice")
+
+
+def _check_counts(total: Ints, covered: Ints, unbounded: Ints, n: int) -> None:
+    if np.any(covered < 0) or np.any(covered > total) or np.any(total > n):
+        raise GCFCPError("a count is not between 0 and its total, or a total is above n")
+    if np.any(unbounded < 0) or np.any(unbounded > total):
+        raise GCFCPError("a count of unbounded sets is not between 0 and its total")
+
+
+def _decode(header: dict[str, Any]) -> Audit:
+    names, predicates = header["groups"], header["predicates"]
+    groups = Groups(names) if predicates is None else Groups(names, predicates)
+    if groups.fingerprint != header["fingerprint"]:
+        raise GCFCPError("the groups' fingerprint does not match their definition")
+    suppressed = [value is None for value in _list(header["total"])]
+
+    def by_group(name: str, hidden: int) -> Ints:
+        values = _list(header[name])
+        if [value is None for value in values] != suppressed:
+            raise GCFCPError(f"{name} is suppressed where total is not, or the other way round")
+        return _integers(name, [hidden if value is None else value for value in values], hidden)
+
+    sizes = header["size"]
+    keys = [bytes.fromhex(key) for key in _list(header["atoms"])]
+    width = -(-len(groups) // 8)
+    if any(len(key) != width for key in keys):
+        raise GCFCPError("an atom's key has the wrong length")
+    packed = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(len(keys), width)
+    membership = np.unpackbits(packed, axis=1, count=len(groups)).astype(bool)
+    if not np.array_equal(pack(membership), packed):
+        raise GCFCPError("an atom belongs to groups that there are not")
+    atom_sizes = header["atom_size"]
+    return Audit(
+        client=header["client"],
+        n=header["n"],
+        groups=groups,
+        min_count=header["min_count"],
+        alpha=header["alpha"],
+        predictor=header["predictor"],
+        uncovered=header["uncovered"],
+        total=by_group("total", -1),
+        covered=by_group("covered", -1),
+        bound=_integers("bound", _list(header["bound"])),
+        size=None if sizes is None else _reals([0 if s is None else s for s in _list(sizes)]),
+        unbounded=by_group("unbounded", 0),
+        atom_membership=membership,
+        atom_total=_integers("atom_total", _list(header["atom_total"])),
+        atom_covered=_integers("atom_covered", _list(header["atom_covered"])),
+        atom_size=None if atom_sizes is None else _reals(atom_sizes),
+        atom_unbounded=_integers("atom_unbounded", _list(header["atom_unbounded"])),
+        suppressed_atoms=header["suppressed_atoms"],
+        library=header["library"],
+    )
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise GCFCPError(f"{value!r:.40} is not a list")
+    return value
+
+
+def _integers(name: str, values: list[Any], least: int = 0) -> Ints:
+    if not all(type(v) is int and least <= v < 2**53 for v in values):
+        raise GCFCPError(f"{name} holds something that is no count")
+    return np.array(values, dtype=np.int64)
+
+
+def _reals(values: Any) -> Floats:
+    if not all(type(v) in (int, float) and abs(v) < 1e300 for v in _list(values)):
+        raise GCFCPError("a sum of set sizes is no number")
+    return np.array(values, dtype=np.float64)
+
+
+# --- at the server -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GroupAudit:
+    """What the audits say about one group, or one atom."""
+
+    group: str
+    coverage: float | None  # weighted by the mixture; None without records
+    low: float
+    high: float
+    covered: int  # plain sums over the clients
+    total: int
+    target: float | None  # 1 - alpha
+    verdict: str
+    mean_size: float | None  # weighted likewise; inf if some set is unbounded
+    suppressed: bool  # at some client that has weight
+    suppressed_at: tuple[str, ...] = ()
+    unbounded: int = 0  # sets of infinite size
+    mean_bounded_size: float | None = None  # of the other sets
+
+
+@dataclass(frozen=True)
+class ClientAudit:
+    """One client's part in a report."""
+
+    client: str
+    n: int
+    share: float  # pi_k
+    min_count: int
+    suppressed_groups: int
+    suppressed_atoms: int
+    uncovered: int
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """The audits of all clients, merged: one record a group, in the order of the groups."""
+
+    alpha: float | None
+    confidence: float
+    margin: float | None
+    adjustment: str
+    interval: str  # how the intervals were made
+    clients: tuple[ClientAudit, ...]
+    mixture: str | dict[str, float]
+    groups: tuple[GroupAudit, ...]
+    atoms: tuple[GroupAudit, ...]
+    uncovered: int
+    predictor: str | None
+    fingerprint: str
+
+    @property
+    def kept(self) -> bool:
+        """Whether no group's promise is shown to be broken."""
+        return all(g.verdict != BROKEN for g in self.groups)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; an infinite size is the word "inf"."""
+        return json.loads(json.dumps(_plain(asdict(self))))  # type: ignore[no-any-return]
+
+    def __str__(self) -> str:
+        head = f"coverage at {self.confidence:.0%} confidence ({self.adjustment})"
+        if self.alpha is not None:
+            head += f", promised {1 - self.alpha:g}"
+        return "\n".join([head, *(f"  {_line(g)}" for g in self.groups)])
+
+
+def _line(g: GroupAudit) -> str:
+    where = f", suppressed at {', '.join(g.suppressed_at)}" if g.suppressed else ""
+    if g.coverage is None:
+        return f"{g.group}: no records{where}: {g.verdict}"
+    return (
+        f"{g.group}: {g.coverage:.4f} [{g.low:.4f}, {g.high:.4f}] "
+        f"({g.covered:,} of {g.total:,}{where}): {g.verdict}"
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def merge_audits(
+    audits: Iterable[Audit],
+    mixture: Mixture = "uniform",
+    alpha: float | None = None,
+    confidence: float = 0.95,
+    *,
+    margin: float | None = None,
+) -> AuditReport:
+    """Coverage of every group under a mixture of the clients, with an interval and a verdict.
+
+    mixture: "uniform", "proportional" (to the audited records) or {client: weight}. alpha: what
+    was promised, by default what the audits say. margin: see the module; alpha / 2 unless given.
+    """
+    ordered = _in_order(audits)
+    if type(confidence) is not float or not 0 < confidence < 1:
+        raise GCFCPError(f"confidence={confidence!r:.40} is not in (0, 1)")
+    alpha = _common_alpha(ordered) if alpha is None else _checked_alpha(alpha)
+    if alpha is not None:
+        margin = alpha / 2 if margin is None else margin
+        if not 0 <= margin < 1:
+            raise GCFCPError(f"margin={margin!r:.40} is not in [0, 1)")
+    shares = _shares(ordered, mixture)
+    G = len(ordered[0].groups)
+    groups = _Cells.of_groups(ordered)
+    atoms = _Cells.of_atoms(ordered)
+    tail = (1 - confidence) / 2
+    one = sum(p > 0 for p in shares) == 1
+    return AuditReport(
+        alpha=alpha,
+        confidence=confidence,
+        margin=None if alpha is None else margin,
+        adjustment=f"Bonferroni over {G} {'group' if G == 1 else 'groups'}",
+        interval="Clopper-Pearson (exact)" if one else "betting bound (conservative)",
+        clients=tuple(
+            ClientAudit(
+                a.client,
+                a.n,
+                float(p),
+                a.min_count,
+                int(np.count_nonzero(a.suppressed)),
+                a.suppressed_atoms,
+                a.uncovered,
+            )
+            for a, p in zip(ordered, shares, strict=True)
+        ),
+        mixture=dict(mixture) if isinstance(mixture, Mapping) else mixture,
+        groups=groups.records(ordered, shares, tail / G, alpha, margin),
+        atoms=atoms.records(ordered, shares, tail, None, None),
+        uncovered=sum(a.uncovered for a in ordered),
+        predictor=ordered[0].predictor,
+        fingerprint=ordered[0].groups.fingerprint,
+    )
+
+
+def _in_order(audits: Iterable[Audit]) -> tuple[Audit, ...]:
+    """One audit a client, by name; whatever cannot be merged is refused."""
+    by_client: dict[str, Audit] = {}
+    for a in audits:
+        if not isinstance(a, Audit):
+            raise GCFCPError(f"an audit was expected, not {type(a).__name__}: see audit")
+        if by_client.setdefault(a.client, a) != a:
+            raise GCFCPError(f"client {a.client!r} sent two different audits: keep one of them")
+    if not by_client:
+        raise GCFCPError("there are no audits: at least one client is needed")
+    ordered = tuple(by_client[name] for name in sorted(by_client))
+    first = ordered[0]
+    for a in ordered[1:]:
+        if a.groups.fingerprint != first.groups.fingerprint:
+            raise GCFCPError(
+                f"{a.client} was audited for groups {a.groups.fingerprint[:8]}.., "
+                f"{first.client} for {first.groups.fingerprint[:8]}..: use one groups file"
+            )
+        if a.predictor != first.predictor:
+            raise GCFCPError(
+                f"{a.client} audited predictor {a.predictor or 'unnamed':.8}, {first.client} "
+                f"{first.predictor or 'unnamed':.8}: audit one and the same"
+            )
+        if (a.size is None) != (first.size is None):
+            raise GCFCPError(
+                f"only one of {first.client} and {a.client} counted set sizes: give set_size "
+                "everywhere or nowhere"
+            )
+    return ordered
+
+
+def _common_alpha(audits: Sequence[Audit]) -> float | None:
+    given = {a.alpha: a.client for a in audits}
+    if len(given) > 1:
+        listed = ", ".join(f"{client}: {alpha}" for alpha, client in given.items())
+        raise GCFCPError(f"the audits were made for different alpha ({listed}): give alpha")
+    return next(iter(given))
+
+
+def _shares(audits: Sequence[Audit], mixture: Mixture) -> list[float]:
+    if mixture == "uniform":
+        weights = [Fraction(1)] * len(audits)
+    elif mixture == "proportional":
+        weights = [Fraction(a.n) for a in audits]
+    elif isinstance(mixture, Mapping):
+        weights = named_shares([a.client for a in audits], mixture)
+    else:
+        raise GCFCPError(
+            f"mixture={mixture!r:.60} is neither 'uniform' nor 'proportional' nor a mapping from "
+            "each client to its weight"
+        )
+    total = sum(weights, Fraction(0))
+    return [float(w / total) for w in weights]
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Counts of K clients in c cells, the groups or the atoms."""
+
+    names: tuple[str, ...]
+    covered: Ints  # (K, c)
+    total: Ints
+    hidden: Ints  # (K, c): a bound on the records of cells that are suppressed
+    size: Floats | None
+    unbounded: Ints
+
+    @classmethod
+    def of_groups(cls, audits: Sequence[Audit]) -> _Cells:
+        hide = np.array([a.suppressed for a in audits])
+        return cls(
+            audits[0].groups.names,
+            np.where(hide, 0, [a.covered for a in audits]),
+            np.where(hide, 0, [a.total for a in audits]),
+            np.where(hide, [a.bound for a in audits], 0),
+            None if audits[0].size is None else np.array([a.size for a in audits]),
+            np.array([a.unbounded for a in audits]),
+        )
+
+    @classmethod
+    def of_atoms(cls, audits: Sequence[Audit]) -> _Cells:
+        names = audits[0].groups.names
+        atoms = find_atoms(np.concatenate([a.atom_membership for a in audits]))
+        client = np.repeat(np.arange(len(audits)), [len(a.atom_total) for a in audits])
+
+        def spread(values: list[NDArray[Any]]) -> NDArray[Any]:
+            out = np.zeros((len(audits), len(atoms)), dtype=values[0].dtype)
+            out[client, atoms.index] = np.concatenate(values)
+            return out
+
+        return cls(
+            tuple(" & ".join(np.array(names, dtype=object)[row]) for row in atoms.membership),
+            spread([a.atom_covered for a in audits]),
+            spread([a.atom_total for a in audits]),
+            np.zeros((len(audits), len(atoms)), dtype=np.int64),
+            None
+            if audits[0].atom_size is None
+            else spread([a.atom_size for a in audits if a.atom_size is not None]),
+            spread([a.atom_unbounded for a in audits]),
+        )
+
+    def records(
+        self,
+        audits: Sequence[Audit],
+        shares: Sequence[float],
+        tail: float,
+        alpha: float | None,
+        margin: float | None,
+    ) -> tuple[GroupAudit, ...]:
+        pi = np.array(shares)
+        n = np.array([a.n for a in audits])
+        weighted = pi > 0
+        v = pi / n
+        missed = self.total - self.covered
+        bounds = [
+            lower_bound(hits[weighted], misses[weighted], v[weighted], n[weighted], tail)
+            for hits, misses in (
+                (self.covered, missed + self.hidden),
+                (missed, self.covered + self.hidden),
+            )
+        ]
+        weight = v @ self.total
+        records = []
+        for g, name in enumerate(self.names):
+            low, high = float(bounds[0][g]), 1 - float(bounds[1][g])
+            some = weight[g] > 0
+            coverage = float(v @ self.covered[:, g] / weight[g]) if some else None
+            if coverage is not None:  # the point lies in its interval, also after rounding
+                low, high = min(low, coverage), max(high, coverage)
+            at = tuple(
+                a.client
+                for a, hidden, p in zip(audits, self.hidden[:, g], pi, strict=True)
+                if hidden and p > 0
+            )
+            bounded = self._mean_size(g, v)
+            unbounded = int(self.unbounded[weighted, g].sum())
+            records.append(
+                GroupAudit(
+                    group=name,
+                    coverage=coverage,
+                    low=low,
+                    high=high,
+                    covered=int(self.covered[weighted, g].sum()),
+                    total=int(self.total[weighted, g].sum()),
+                    target=None if alpha is None else 1 - alpha,
+                    verdict=verdict(low, high, alpha, margin),
+                    mean_size=math.inf if unbounded else bounded,
+                    suppressed=bool(at),
+                    suppressed_at=at,
+                    unbounded=unbounded,
+                    mean_bounded_size=bounded,
+                )
+            )
+        return tuple(records)
+
+    def _mean_size(self, g: int, v: Floats) -> float | None:
+        if self.size is None:
+            return None
+        weight = float(v @ (self.total[:, g] - self.unbounded[:, g]))
+        return float(v @ self.size[:, g]) / weight if weight > 0 else None
+
+
+def verdict(low: float, high: float, alpha: float | None, margin: float | None) -> str:
+    """Kept, broken, or too few records to tell; see the module."""
+    if alpha is None:
+        return NO_TARGET
+    if high < 1 - alpha:
+        return BROKEN
+    return KEPT if low >= 1 - alpha - (margin or 0.0) else UNKNOWN
+
+
+def lower_bound(hits: Ints, misses: Ints, v: Floats, n: Ints, tail: float) -> Floats:
+    """A lower confidence bound, at level 1 - tail, on the mixture's share of hits in each cell.
+
+    hits, misses: (K, c); v: (K,) weight of a record of each client, pi_k / n_k; n: (K,) records.
+    Exact Clopper-Pearson for one client, the betting bound of the module for several.
+    """
+    if len(v) == 1:
+        from scipy.special import betaincinv
+
+        exact: Floats = np.where(
+            hits[0] > 0, betaincinv(np.maximum(hits[0], 1), misses[0] + 1.0, tail), 0.0
+        )
+        return exact
+    return _betting_bound(hits.T, misses.T, v / v.max(), int(n.sum()), tail)
+
+
+def _betting_bound(hits: Ints, misses: Ints, r: Floats, n: int, tail: float) -> Floats:
+    """The largest c, rounded down, with E(c) >= 1 / tail; hits and misses are (c, K)."""
+    # The best stake is about 3 / sqrt(N) for a group of N records, so those from 1 to 1 / sqrt(n)
+    # serve groups of every size; their number is the price, log(len) / log(1 / tail).
+    stakes = 0.5 ** np.arange(1 + math.ceil(math.log2(n) / 2))
+    fr = stakes[:, None] * r  # (F, K)
+    needed = math.log(len(stakes) / tail)
+    step = max(1, _BLOCK // fr.size)
+    blocks = [slice(i, i + step) for i in range(0, len(hits), step)]
+    return np.concatenate([np.empty(0), *(_bisect(hits[b], misses[b], fr, needed) for b in blocks)])
+
+
+def _bisect(hits: Ints, misses: Ints, fr: Floats, needed: float) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore"):  # a stake of 1 is lost with one miss
+        each = np.where(misses[:, None, :] > 0, misses[:, None, :] * np.log1p(-fr), 0.0)
+    lost = each.sum(axis=2)  # (c, F)
+    low, high = np.zeros(len(hits)), np.ones(len(hits))
+    for _ in range(60):
+        middle = (low + high) / 2
+        odds = (1 - middle) / middle
+        won = np.einsum("ck,cfk->cf", hits, np.log1p(odds[:, None, None] * fr))
+        rejected = np.logaddexp.reduce(won + lost, axis=1) >= needed
+        low, high = np.where(rejected, middle, low), np.where(rejected, high, middle)
+    return low

@@ -72,6 +72,7 @@ _COARSEST = 64  # breakpoints an atom may have on the coarsest level
 _BLOCK = 128
 _REFRESH = 64  # pivots between two fresh factorisations
 _BATCH = 2**18  # memberships, over all the problems that are solved side by side
+_LARGEST_DETERMINANT = 2**20  # of a basis whose multiples a float inverse tells apart
 _DIGIT = 24  # bits that an exact solution gains at a time
 _GRAIN = 2.0**-20  # scores that are multiples of this part of the largest are called discrete
 
@@ -335,6 +336,40 @@ def _violation(pieces: _Pieces, walk: _Walk) -> tuple[Ints, Ints, Floats, Floats
     return b, np.where(np.isinf(D), 0, direction), D, _pick(tolerance, chosen)[:, 0]
 
 
+def _gaps(
+    pieces: _Pieces, walk: _Walk, i: int, atoms: Ints, index: Ints
+) -> tuple[list[int], int] | None:
+    """det (score - theta) of these breakpoints, exactly, as multiples of some unit; and det.
+
+    None if det(Phi_basis) is too large for the float inverse to tell its multiples apart.
+    """
+    basis = walk.basis[i]
+    det = round(math.exp(np.linalg.slogdet(pieces.rows[basis])[1]))
+    if det > _LARGEST_DETERMINANT:
+        return None
+    c = np.rint(det * (pieces.rows[atoms] @ walk.inverse[i])).astype(np.int64)
+    ahead = pieces.values[pieces.start[atoms] + index].tolist()
+    resting = pieces.values[pieces.start[basis] + walk.at[i, basis]].tolist()
+    ratios = [x.as_integer_ratio() for x in ahead + resting]
+    unit = max(q for _, q in ratios)  # all are powers of two
+    whole = [p * (unit // q) for p, q in ratios]
+    held = whole[len(ahead) :]
+    theta = [sum(k * s for k, s in zip(row, held, strict=True) if k) for row in c.tolist()]
+    return [det * s - x for s, x in zip(whole, theta, strict=False)], det
+
+
+def _ranks(
+    pieces: _Pieces, walk: _Walk, i: int, atoms: Ints, index: Ints, speed: Floats
+) -> list[int]:
+    """The order in which a ray meets these breakpoints, exactly; equal ones have equal ranks."""
+    gaps = _gaps(pieces, walk, i, atoms, index)
+    if gaps is None:
+        return [0] * len(atoms)
+    times = [Fraction(g, round(gaps[1] * v)) for g, v in zip(gaps[0], speed.tolist(), strict=True)]
+    rank = {time: k for k, time in enumerate(sorted(set(times)))}
+    return [rank[time] for time in times]
+
+
 @dataclass(frozen=True)
 class _Step:
     """What a ray passes before its derivative turns, for m problems."""
@@ -432,8 +467,20 @@ def _ray(
         rank = np.where(
             group, np.min(np.where(group, rank, rank.shape[1]), axis=1, keepdims=True), rank
         )
+        fine = np.zeros(group.shape)
+        for i, tied in enumerate(ties.tolist() if not pieces.grain else ()):
+            member = np.flatnonzero(group[i])
+            column = member // len(depth)
+            fine[i, member] = _ranks(
+                pieces,
+                walk,
+                tied,
+                columns[column],
+                index[tied].reshape(-1)[member],
+                v[tied, column],
+            )
         # Within an atom the order of its scores stands: lexsort is stable and index ascends.
-        order[ties] = np.lexsort((np.where(group, shift, 0.0), rank))
+        order[ties] = np.lexsort((np.where(group, shift, 0.0), fine, rank))
         running = np.cumsum(_pick(gain[ties], order[ties]), axis=1)
         stop[ties] = np.argmax(running > turn[ties, None], axis=1)[:, None]
         chosen[ties] = _pick(order[ties], stop[ties])
@@ -522,20 +569,20 @@ def _descend(pieces: _Pieces, walk: _Walk, rows: Floats) -> tuple[_Walk, Ints]:
 
 
 def _unsure(pieces: _Pieces, walk: _Walk) -> NDArray[np.bool_]:
-    """Whether floats leave it open that a walk is at its optimum.
+    """Whether it is still open that a walk is at its optimum.
 
-    They settle a comparison if the difference is beyond rounding, or if all numbers are whole and
-    rounding is below the smallest difference there can be: y and theta are multiples of
+    Floats settle a comparison if the difference is beyond rounding, or if all numbers are whole
+    and rounding is below the smallest difference there can be: y and theta are multiples of
     1 / det(Phi_basis). Then what looks like a tie is one.
     """
+    unsure: NDArray[np.bool_] = _violation(pieces, walk)[1] != 0
     fraction = np.exp(-np.linalg.slogdet(pieces.rows[walk.basis])[1])[:, None]
-    left = pieces.first[walk.basis] + _pick(walk.at, walk.basis)
-    y = _pick(_gradient(pieces, walk), walk.basis)
-    tolerance = _weight_tolerance(pieces, walk)
-    open_slope = np.minimum(y - pieces.slopes[left], pieces.slopes[left + 1] - y) <= tolerance
-    open_slope &= 2 * tolerance >= fraction
-    wrong = _violation(pieces, walk)[1] != 0
-
+    if pieces.whole:
+        left = pieces.first[walk.basis] + _pick(walk.at, walk.basis)
+        y = _pick(_gradient(pieces, walk), walk.basis)
+        room = np.minimum(y - pieces.slopes[left], pieces.slopes[left + 1] - y)
+        tolerance = _weight_tolerance(pieces, walk)
+        unsure |= ((room <= tolerance) & (2 * tolerance >= fraction)).any(axis=1)
     number, far, noise = _theta(pieces, walk)
     finite = pieces.size - pieces.infinite
     number[far > _ZERO], number[far < -_ZERO] = np.inf, -np.inf
@@ -544,16 +591,34 @@ def _unsure(pieces: _Pieces, walk: _Walk) -> NDArray[np.bool_]:
     behind = np.where((walk.at == 0) | (walk.at > finite), np.inf, number - last)
     ahead = np.where(walk.at >= finite, np.inf, following - number)
     if pieces.infinite.any():  # around infinity the levels must be clear of each other
-        behind[(walk.at > finite) & (far <= 1 + _ZERO)] = 0.0
-        ahead[pieces.infinite & (walk.at == finite) & (far >= 1 - _ZERO)] = 0.0
+        behind[(walk.at > finite) & (far <= 1 + _ZERO)] = -np.inf
+        ahead[pieces.infinite & (walk.at == finite) & (far >= 1 - _ZERO)] = -np.inf
     room = np.minimum(behind, ahead)
     np.put_along_axis(room, walk.basis, np.inf, axis=1)
     tied = (room >= -noise) & (2 * noise < fraction * pieces.grain)
-    open_score = (room <= noise) & ~tied
-    unsure: NDArray[np.bool_] = wrong | open_score.any(axis=1)
-    if pieces.whole:
-        unsure |= open_slope.any(axis=1)
+    close = (room <= noise) & ~tied
+    for i in np.flatnonzero(close.any(axis=1) & ~unsure).tolist():
+        unsure[i] = not _in_place(pieces, walk, i, np.flatnonzero(close[i]))
     return unsure
+
+
+def _in_place(pieces: _Pieces, walk: _Walk, i: int, atoms: Ints) -> bool:
+    """Whether theta of these atoms lies between the scores that `at` says, exactly."""
+    at, finite = walk.at[i, atoms], (pieces.size - pieces.infinite)[atoms]
+    own = walk[np.array([i])]
+    far = _along(pieces, own, _resting(pieces, own)[1])[0, atoms]
+    if (np.abs(far) > _ZERO).any():
+        return False
+    shift = pieces.tie - _along(pieces, own, pieces.tie[own.basis])[0]
+    for there, side in ((at - 1, -1), (at, 1)):
+        has = (there >= 0) & (there < finite)
+        gaps = _gaps(pieces, walk, i, atoms[has], there[has])
+        if gaps is None:
+            return False
+        for gap, tie in zip(gaps[0], shift[atoms[has]].tolist(), strict=True):
+            if side * (gap or tie) <= 0:
+                return False
+    return True
 
 
 def _solve_exactly(matrix: Floats, right: list[int]) -> tuple[list[int], int]:

@@ -698,3 +698,16 @@ def test_queries_and_merges_refuse() -> None:
         heavy.merge(heavy)
     with pytest.raises(GCFCPError, match="delta=1 is not"):
         d.merge(delta=1)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_shortcut_for_no_compression_is_the_walk(seed, monkeypatch):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(3, 60))
+    values = rng.normal(size=n).round(1 if seed % 2 else 9)
+    values[: seed % 3] = np.inf
+    weights = None if seed % 4 else rng.random(n) + 0.1
+    deltas = [1.5 * n + 2, 3.2 * n, 10.0 * n]
+    quick = [TDigest.from_values(values, delta, weights) for delta in deltas]
+    monkeypatch.setattr("gcfcp.digest._runs_apart", lambda *_: None)
+    assert quick == [TDigest.from_values(values, delta, weights) for delta in deltas]

@@ -467,6 +467,9 @@ def _cluster_ends(sample: _Sample, delta: float) -> IndexArray:
     size = len(sample.values)
     finite = _finite_size(sample)
     step = math.pi / delta + _ANGLE_SLACK
+    runs = _runs_apart(sample, finite, step)
+    if runs is not None:
+        return runs if finite == size else np.append(runs, size)
     ends = []
     end = 0
     while end < finite:
@@ -475,6 +478,20 @@ def _cluster_ends(sample: _Sample, delta: float) -> IndexArray:
     if finite < size:
         ends.append(size)  # the mass at infinity: one more run, and never part of a finite cluster
     return np.array(ends, dtype=np.intp)
+
+
+def _runs_apart(sample: _Sample, finite: int, step: float) -> IndexArray | None:
+    """Where the runs of equal values end, if no two neighbours fit into a cluster: the same as the
+    greedy walk, and much faster, for a delta so large that nothing is compressed."""
+    values = sample.values[:finite]
+    if finite < 3 or step * finite > 4:  # two of n values take an angle of 2/n or more
+        return None
+    ends = np.append(np.flatnonzero(values[1:] != values[:-1]) + 1, finite)
+    before = sample.weight_before(np.append(0, ends))
+    angles = np.arctan2(np.sqrt(before), np.sqrt(sample.total - before))
+    # Only where the criterion fails beyond all rounding; else the walk decides.
+    apart = angles[2:] - angles[:-2] > step + 1e-12
+    return ends if apart.all() else None
 
 
 def _finite_size(sample: _Sample) -> int:

@@ -74,6 +74,7 @@ _REFRESH = 64  # pivots between two fresh factorisations
 _BATCH = 2**18  # memberships, over all the problems that are solved side by side
 _LARGEST_DETERMINANT = 2**20  # of a basis whose multiples a float inverse tells apart
 _DIGIT = 24  # bits that an exact solution gains at a time
+_ENORMOUS = 2.0**900
 _GRAIN = 2.0**-20  # scores that are multiples of this part of the largest are called discrete
 
 
@@ -216,20 +217,24 @@ def _pieces(coreset: Coreset, alpha: Fraction) -> tuple[_Pieces, Ints, float]:
         own *= keep
         own -= cut * total[a]
     infinite = np.isinf(coreset.values[coreset.start[1:] - 1])
-    values = np.where(np.isinf(coreset.values), 0.0, coreset.values) if infinite.any() else None
+    values = coreset.values
+    if infinite.any():
+        values = np.where(np.isinf(values), 0.0, values)
+    if max(-values.min(), values.max()) > _ENORMOUS:
+        values = values / _ENORMOUS  # sums of several must not overflow
     rows = coreset.membership.astype(np.float64)
     columns = _independent(rows.T.copy(), np.arange(rows.shape[1]))
     pieces = _Pieces(
         rows=np.ascontiguousarray(rows[:, columns]),
         start=start,
         size=size,
-        values=coreset.values if values is None else values,
+        values=values,
         infinite=infinite,
         slopes=slopes,
         tie=np.random.default_rng(0).random(atoms),
         weight=keep * (total @ rows[:, columns]),
         whole=unit > 1 and _whole(coreset.weights) and keep * total.sum() < 2**52,
-        grain=_grain(coreset.values if values is None else values),
+        grain=_grain(values),
     )
     return pieces, columns, cut * coreset.test
 
@@ -242,8 +247,8 @@ def _whole(numbers: Floats) -> bool:
 def _grain(values: Floats) -> float:
     """A power of two that all scores are multiples of, no tiny part of the largest; or 0."""
     largest = max(abs(float(values.min())), abs(float(values.max())))
-    grain = 2.0 ** math.frexp(largest)[1] * _GRAIN
-    return grain if 0 < grain < math.inf and _whole(values / grain) else 0.0
+    grain = math.ldexp(_GRAIN, math.frexp(largest)[1])
+    return grain if grain > 0 and _whole(values / grain) else 0.0
 
 
 def _pick(array: NDArray[Any], index: Ints) -> NDArray[Any]:
@@ -879,7 +884,9 @@ class Solver:
     def _solve(self, rows: Floats, t: Floats) -> list[Solution]:
         pieces = self._pieces
         walk, pivots, bounded = self._optima(rows, t)
-        scores, infinite = _resting(pieces, walk)
+        infinite = _resting(pieces, walk)[1]
+        scores = self.coreset.values[pieces.start[walk.basis] + _pick(walk.at, walk.basis)]
+        scores = np.where(infinite > 0, 0.0, scores)  # they cancel, or the threshold is infinite
         far = np.einsum("mr,mr->m", walk.c, infinite)
         at_infinity = _along(pieces, walk, infinite) > _ZERO
         solutions = []

@@ -1,0 +1,458 @@
+"""Coverage audits: counts that merge, intervals that hold, nothing small given away."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import gcfcp
+from gcfcp import codec
+from gcfcp.audit import (
+    BROKEN,
+    KEPT,
+    NO_TARGET,
+    UNKNOWN,
+    Audit,
+    count,
+    lower_bound,
+    publish,
+    verdict,
+)
+
+GROUPS = gcfcp.Groups(["all", "a", "b"])
+
+
+def membership(n: int, seed: int, shares: tuple[float, ...] = (1.0, 0.4, 0.2)) -> np.ndarray:
+    return np.random.default_rng(seed).random((n, len(shares))) < np.array(shares)
+
+
+def make(n: int, seed: int, client: str = "x", coverage: float = 0.9, **options: object) -> Audit:
+    rng = np.random.default_rng([7, seed])
+    return gcfcp.audit(
+        rng.random(n) < coverage,
+        membership(n, seed),
+        groups=GROUPS,
+        client=client,
+        set_size=rng.integers(0, 5, n),
+        **options,
+    )
+
+
+# --- counting ----------------------------------------------------------------------------------
+
+
+def test_counts_are_those_of_a_plain_loop() -> None:
+    rng = np.random.default_rng(3)
+    rows, covered, size = membership(500, 3), rng.random(500) < 0.8, rng.integers(0, 4, 500)
+    found = gcfcp.audit(covered, rows, groups=GROUPS, client="x", set_size=size)
+    for g in range(3):
+        assert found.total[g] == rows[:, g].sum()
+        assert found.covered[g] == (covered & rows[:, g]).sum()
+        assert found.size is not None
+        assert found.size[g] == size[rows[:, g]].sum()
+    for row, total, hit in zip(
+        found.atom_membership, found.atom_total, found.atom_covered, strict=True
+    ):
+        same = (rows == row).all(axis=1)
+        assert (total, hit) == (same.sum(), covered[same].sum())
+
+
+@given(st.integers(0, 2**31), st.integers(1, 200), st.integers(0, 200))
+@settings(max_examples=40, deadline=None)
+def test_counts_add_up_in_any_order(seed: int, n: int, cut: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows, covered = rng.random((n, 3)) < 0.5, rng.random(n) < 0.7
+    size = rng.integers(0, 9, n)
+    cut = min(cut, n)
+
+    def part(rows_of: slice) -> Counts:
+        return count(covered[rows_of], rows[rows_of], groups=GROUPS, set_size=size[rows_of])
+
+    whole = publish(part(slice(None)), groups=GROUPS, client="x")
+    first, second = part(slice(0, cut)), part(slice(cut, None))
+    for both in (first + second, second + first):
+        assert publish(both, groups=GROUPS, client="x") == whole
+
+
+def test_records_in_no_group_are_counted_apart() -> None:
+    rows = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0]], dtype=bool)
+    found = gcfcp.audit([1, 0, 1], rows, groups=GROUPS, client="x")
+    assert found.uncovered == 1
+    assert found.n == 3
+    assert len(found.atom_total) == 2
+
+
+@pytest.mark.parametrize(
+    ("covered", "sizes", "message"),
+    [
+        ([True], None, "covered has shape"),
+        ([0, 2], None, "true or false"),
+        (["yes", "no"], None, "true or false"),
+        ([1, 0], [1, -1], "negative or NaN"),
+        ([1, 0], [1, math.nan], "negative or NaN"),
+        ([1, 0], [1], "set_size has shape"),
+        ([1, 0], ["a", "b"], "not numbers"),
+    ],
+)
+def test_what_cannot_be_counted_is_refused(covered: list, sizes: list, message: str) -> None:
+    with pytest.raises(gcfcp.GCFCPError, match=message):
+        gcfcp.audit(covered, np.ones((2, 3), bool), groups=GROUPS, client="x", set_size=sizes)
+
+
+def test_unbounded_sets_make_the_mean_infinite_and_are_counted() -> None:
+    rows = np.ones((4, 3), dtype=bool)
+    found = gcfcp.audit([1, 1, 1, 0], rows, groups=GROUPS, client="x", set_size=[1, 2, np.inf, 3])
+    record = gcfcp.merge_audits([found], alpha=0.1).groups[0]
+    assert record.mean_size == math.inf
+    assert record.unbounded == 1
+    assert record.mean_bounded_size == 2.0
+
+
+# --- disclosure --------------------------------------------------------------------------------
+
+
+def test_small_groups_are_suppressed_but_listed() -> None:
+    rows = np.zeros((100, 3), dtype=bool)
+    rows[:, 0] = True
+    rows[:40, 1] = True
+    rows[90:93, 2] = True
+    found = gcfcp.audit(np.ones(100, bool), rows, groups=GROUPS, client="x", min_count=5)
+    assert found.suppressed.tolist() == [False, False, True]
+    assert found.bound[2] == 5  # and not 3
+    record = gcfcp.merge_audits([found], alpha=0.1).groups[2]
+    assert record.suppressed
+    assert record.suppressed_at == ("x",)
+    assert record.total == 0
+    assert record.verdict == UNKNOWN
+
+
+@given(st.integers(0, 2**31), st.integers(1, 80), st.integers(2, 9))
+@settings(max_examples=150, deadline=None)
+def test_no_difference_of_published_counts_is_small(seed: int, n: int, m: int) -> None:
+    """Group less its atoms, and group less a group inside it: nothing from 1 to m - 1."""
+    rng = np.random.default_rng(seed)
+    rows = rng.random((n, 3)) < rng.random(3)
+    found = gcfcp.audit(np.ones(n, bool), rows, groups=GROUPS, client="x", min_count=m)
+    shown = np.flatnonzero(~found.suppressed)
+    assert ((found.total[shown] == 0) | (found.total[shown] >= m)).all()
+    assert (found.atom_total >= m).all()
+    for g in shown:
+        rest = found.total[g] - found.atom_total[found.atom_membership[:, g]].sum()
+        assert rest == 0 or rest >= m
+    for g, h in itertools.permutations(shown, 2):
+        if not (rows[:, h] & ~rows[:, g]).any():
+            rest = found.total[g] - found.total[h]
+            assert rest == 0 or rest >= m or found.total[h] == 0
+
+
+def test_the_interval_allows_for_what_is_suppressed() -> None:
+    """Whatever the hidden records were, the interval with them lies inside the one without."""
+    rows = np.zeros((60, 3), dtype=bool)
+    rows[:, 0] = True
+    rows[:3, 1] = True
+    other = make(200, 1, "y")
+    hidden = gcfcp.audit(
+        np.ones(60, bool), rows, groups=GROUPS, client="x", min_count=5, set_size=np.ones(60)
+    )
+    told = gcfcp.merge_audits([hidden, other], alpha=0.1).groups[1]
+    for hits in range(4):
+        covered = np.ones(60, bool)
+        covered[: 3 - hits] = False
+        shown = gcfcp.audit(covered, rows, groups=GROUPS, client="x", set_size=np.ones(60))
+        known = gcfcp.merge_audits([shown, other], alpha=0.1).groups[1]
+        assert told.low <= known.low
+        assert told.high >= known.high
+
+
+# --- intervals ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("hits", "total"), [(0, 1), (1, 1), (0, 50), (50, 50), (45, 50), (7, 9)])
+def test_one_client_has_the_clopper_pearson_interval(hits: int, total: int) -> None:
+    rows = np.ones((total, 1), dtype=bool)
+    groups = gcfcp.Groups(["all"])
+    found = gcfcp.audit(np.arange(total) < hits, rows, groups=groups, client="x")
+    record = gcfcp.merge_audits([found], alpha=0.1, confidence=0.9).groups[0]
+    reference = stats.binomtest(hits, total).proportion_ci(0.9, method="exact")
+    assert record.low == pytest.approx(reference.low, abs=1e-12)
+    assert record.high == pytest.approx(reference.high, abs=1e-12)
+
+
+def test_the_adjustment_is_bonferroni_over_the_groups() -> None:
+    report = gcfcp.merge_audits([make(400, 0)], alpha=0.1, confidence=0.95)
+    for record in report.groups:
+        exact = stats.binomtest(record.covered, record.total).proportion_ci(1 - 0.05 / 3, "exact")
+        assert (record.low, record.high) == pytest.approx((exact.low, exact.high), abs=1e-12)
+    assert report.adjustment == "Bonferroni over 3 groups"
+
+
+def test_the_weighted_coverage_is_that_of_the_mixture() -> None:
+    audits = [make(300, 0, "x", 0.95), make(900, 1, "y", 0.7)]
+    weights = {"x": 0.25, "y": 0.75}
+    report = gcfcp.merge_audits(audits, weights, alpha=0.1)
+    for g, record in enumerate(report.groups):
+        inside = sum(weights[a.client] * a.total[g] / a.n for a in audits)
+        hit = sum(weights[a.client] * a.covered[g] / a.n for a in audits)
+        size = sum(weights[a.client] * a.size[g] / a.n for a in audits)
+        assert record.coverage == pytest.approx(hit / inside)
+        assert record.mean_size == pytest.approx(size / inside)
+        assert record.low <= record.coverage <= record.high
+
+
+def exact_coverage(
+    n: tuple[int, int],
+    pi: tuple[float, float],
+    share: tuple[float, float],
+    hit: tuple[float, float],
+    tail: float,
+) -> tuple[float, float]:
+    """Chance that the lower bound exceeds the truth, and that the upper falls below it: by
+    enumeration of every outcome (covered, missed, outside) of two clients."""
+    truth = sum(p * s * c for p, s, c in zip(pi, share, hit, strict=True)) / sum(
+        p * s for p, s in zip(pi, share, strict=True)
+    )
+    outcomes, chances = [], []
+    for size, s, c in zip(n, share, hit, strict=True):
+        grid = [(a, b) for a in range(size + 1) for b in range(size + 1 - a)]
+        cells = np.array([(a, b, size - a - b) for a, b in grid])
+        chances.append(stats.multinomial.pmf(cells, size, [s * c, s * (1 - c), 1 - s]))
+        outcomes.append(cells[:, :2])
+    first, second = np.meshgrid(
+        np.arange(len(outcomes[0])), np.arange(len(outcomes[1])), indexing="ij"
+    )
+    chance = np.outer(*chances)[first, second].ravel()
+    likely = chance > 1e-12
+    hits = np.stack([outcomes[0][first.ravel()[likely], 0], outcomes[1][second.ravel()[likely], 0]])
+    misses = np.stack(
+        [outcomes[0][first.ravel()[likely], 1], outcomes[1][second.ravel()[likely], 1]]
+    )
+    v, sizes = np.array(pi) / np.array(n), np.array(n)
+    low = lower_bound(hits, misses, v, sizes, tail)
+    high = 1 - lower_bound(misses, hits, v, sizes, tail)
+    return (
+        float(chance[likely][low > truth + 1e-12].sum()),
+        float(chance[likely][high < truth - 1e-12].sum()),
+    )
+
+
+@pytest.mark.parametrize(
+    ("n", "pi", "share", "hit"),
+    [
+        ((12, 12), (0.5, 0.5), (0.9, 0.9), (0.9, 0.9)),
+        ((14, 6), (0.5, 0.5), (0.5, 1.0), (0.95, 0.6)),  # a small client that weighs as much
+        ((10, 14), (0.9, 0.1), (0.3, 0.9), (0.2, 0.99)),
+        ((8, 15), (0.2, 0.8), (1.0, 0.2), (0.5, 0.5)),
+        ((15, 9), (0.6, 0.4), (0.9, 0.1), (1.0, 0.0)),  # clients that could not differ more
+    ],
+)
+def test_the_betting_bound_holds_exactly(n: tuple, pi: tuple, share: tuple, hit: tuple) -> None:
+    for tail in (0.1, 0.025):
+        below, above = exact_coverage(n, pi, share, hit, tail)
+        assert below <= tail
+        assert above <= tail
+
+
+def test_the_betting_bound_holds_where_a_pooled_interval_does_not() -> None:
+    """Two clients of weight one half with 20 and 1000 records: a pooled Clopper-Pearson interval
+    misses the truth in most audits, ours in at most one of twenty."""
+    rng = np.random.default_rng(5)
+    n, hit, tail, runs = np.array([20, 1000]), np.array([0.6, 0.95]), 0.025, 2000
+    hits = rng.binomial(n[:, None], hit[:, None], size=(2, runs))
+    misses = n[:, None] - hits
+    truth = hit.mean()
+    low = lower_bound(hits, misses, 0.5 / n, n, tail)
+    high = 1 - lower_bound(misses, hits, 0.5 / n, n, tail)
+    pooled = stats.beta.ppf(tail, hits.sum(axis=0), misses.sum(axis=0) + 1)
+    assert np.mean((low > truth) | (high < truth)) <= 2 * tail
+    assert np.mean(pooled > truth) > 0.9
+
+
+def test_the_betting_bound_is_not_much_wider_than_the_best_there_could_be() -> None:
+    """Equal clients, equal weights: against Clopper-Pearson over all the records."""
+    for records in (100, 1000, 10_000):
+        n = np.full(5, records // 5)
+        hits = (0.9 * n).astype(int)[:, None]
+        misses = n[:, None] - hits
+        for tail in (0.025, 0.0025):
+            low = lower_bound(hits, misses, 0.2 / n, n, tail)[0]
+            best = stats.beta.ppf(tail, hits.sum(), misses.sum() + 1)
+            assert low <= best
+            assert (0.9 - low) <= 1.75 * (0.9 - best)
+
+
+@given(st.integers(0, 2**31))
+@settings(max_examples=30, deadline=None)
+def test_bounds_rise_with_hits_and_fall_with_misses(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = rng.integers(5, 100, 3)
+    hits = rng.integers(0, n)
+    misses = rng.integers(0, n - hits + 1)
+    v = rng.random(3) / n
+    k = rng.integers(3)
+    step = np.arange(3) == k
+    base = lower_bound(hits[:, None], misses[:, None], v, n, 0.025)[0]
+    assert lower_bound((hits + step)[:, None], misses[:, None], v, n, 0.025)[0] >= base
+    assert lower_bound(hits[:, None], (misses + step)[:, None], v, n, 0.025)[0] <= base
+
+
+# --- merging -----------------------------------------------------------------------------------
+
+
+def test_any_order_gives_the_same_report() -> None:
+    audits = [make(50 + 10 * i, i, f"c{i}") for i in range(4)]
+    reports = {str(gcfcp.merge_audits(p, alpha=0.1)) for p in itertools.permutations(audits)}
+    assert len(reports) == 1
+
+
+def test_empty_groups_are_listed() -> None:
+    rows = np.array([[1, 0, 0]] * 30, dtype=bool)
+    report = gcfcp.merge_audits(
+        [gcfcp.audit(np.ones(30), rows, groups=GROUPS, client="x")], alpha=0.1
+    )
+    assert [g.group for g in report.groups] == ["all", "a", "b"]
+    empty = report.groups[1]
+    assert (empty.coverage, empty.total, empty.low, empty.high) == (None, 0, 0.0, 1.0)
+    assert empty.verdict == UNKNOWN
+    assert "no records" in str(report)
+
+
+def test_a_client_without_weight_has_no_say() -> None:
+    audits = [make(300, 0, "x"), make(300, 1, "y", 0.2)]
+    report = gcfcp.merge_audits(audits, {"x": 1.0, "y": 0.0}, alpha=0.1)
+    alone = gcfcp.merge_audits(audits[:1], alpha=0.1)
+    assert report.groups == alone.groups
+    assert "Clopper-Pearson" in report.interval
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.5, 0.8999, BROKEN),
+        (0.86, 0.89, BROKEN),  # within the margin, but shown to be below
+        (0.85, 0.95, KEPT),
+        (0.93, 0.99, KEPT),
+        (0.84, 0.95, UNKNOWN),
+        (0.0, 1.0, UNKNOWN),
+    ],
+)
+def test_verdicts(low: float, high: float, expected: str) -> None:
+    assert verdict(low, high, 0.1, 0.05) == expected
+    assert verdict(low, high, None, None) == NO_TARGET
+
+
+def test_alpha_travels_with_the_audits() -> None:
+    report = gcfcp.merge_audits([make(100, 0, "x", alpha=0.2), make(100, 1, "y", alpha=0.2)])
+    assert report.alpha == 0.2
+    assert report.margin == 0.1
+    with pytest.raises(gcfcp.GCFCPError, match="different alpha"):
+        gcfcp.merge_audits([make(100, 0, "x", alpha=0.2), make(100, 1, "y", alpha=0.1)])
+    assert gcfcp.merge_audits([make(100, 0, "x")]).groups[0].verdict == NO_TARGET
+
+
+def test_what_does_not_belong_together_is_refused() -> None:
+    first = make(50, 0, "x", predictor="p1")
+    others = gcfcp.Groups(["all", "a", "c"])
+    cases = {
+        "two different audits": [first, make(50, 1, "x", predictor="p1")],
+        "one groups file": [
+            first,
+            gcfcp.audit(np.ones(5), np.ones((5, 3)), groups=others, client="y", predictor="p1"),
+        ],
+        "one and the same": [first, make(50, 1, "y", predictor="p2")],
+        "set_size": [
+            first,
+            gcfcp.audit(np.ones(5), np.ones((5, 3)), groups=GROUPS, client="y", predictor="p1"),
+        ],
+        "no audits": [],
+    }
+    for message, audits in cases.items():
+        with pytest.raises(gcfcp.GCFCPError, match=message):
+            gcfcp.merge_audits(audits)
+    for options in (
+        {"mixture": "equal"},
+        {"mixture": {"x": 0.5}},
+        {"confidence": 1.0},
+        {"alpha": 1.0},
+        {"alpha": 0.1, "margin": -0.1},
+    ):
+        with pytest.raises(gcfcp.GCFCPError):
+            gcfcp.merge_audits([first], **options)
+
+
+def test_the_report_is_plain_json() -> None:
+    import json
+
+    report = gcfcp.merge_audits([make(100, 0, "x", alpha=0.1)])
+    text = json.dumps(report.to_dict(), allow_nan=False)
+    assert [g["group"] for g in json.loads(text)["groups"]] == ["all", "a", "b"]
+
+
+# --- bytes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("min_count", [1, 5, 40])
+def test_a_round_trip_is_the_same_audit(min_count: int, tmp_path: object) -> None:
+    found = make(90, 2, min_count=min_count, alpha=0.1, predictor="abc")
+    again = Audit.from_bytes(found.to_bytes())
+    assert again == found
+    assert again.to_bytes() == found.to_bytes()
+    assert np.array_equal(again.total, found.total)
+    path = f"{tmp_path}/x.audit"
+    found.save(path)
+    assert Audit.load(path) == found
+
+
+def repacked(change: object) -> bytes:
+    header, _ = codec.unpack(make(60, 4).to_bytes(), b"A", 1, "x")
+    change(header)
+    return codec.pack(b"A", 1, header, b"")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda h: h.update(total=[1]),
+        lambda h: h.update(total="many"),
+        lambda h: h.update(total=[None, 3, 3]),
+        lambda h: h.update(covered=[61, 61, 61]),
+        lambda h: h.update(covered=[1.5, 1, 1]),
+        lambda h: h.update(n=-1),
+        lambda h: h.update(n=True),
+        lambda h: h.update(atoms=["zz"]),
+        lambda h: h.update(atoms=["ff"]),
+        lambda h: h.update(atoms=h["atoms"][:1]),
+        lambda h: h.update(fingerprint="0"),
+        lambda h: h.update(groups=["all", "all", "b"]),
+        lambda h: h.update(size=[10**400, 0, 0]),
+        lambda h: h.update(size=None),
+        lambda h: h.update(client="\x1b[31m"),
+        lambda h: h.update(alpha=2),
+        lambda h: h.update(bound=[0, 0, 0]),
+        lambda h: h.update(min_count=50),
+        lambda h: h.update(unbounded=[100, 0, 0]),
+        lambda h: h.pop("uncovered"),
+        lambda h: h.update(atom_total=[10**30] * len(h["atoms"])),
+    ],
+)
+def test_hostile_headers_are_one_line(change: object) -> None:
+    with pytest.raises(gcfcp.GCFCPError) as caught:
+        Audit.from_bytes(repacked(change), "x.audit")
+    assert "x.audit" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_damaged_bytes_are_one_line(data: st.DataObject) -> None:
+    good = make(60, 4).to_bytes()
+    at = data.draw(st.integers(0, len(good) - 1))
+    damaged = good[:at] + bytes([good[at] ^ data.draw(st.integers(1, 255))]) + good[at + 1 :]
+    for bad in (damaged, good[:at], good + b"x", b""):
+        with pytest.raises(gcfcp.GCFCPError):
+            Audit.from_bytes(bad)

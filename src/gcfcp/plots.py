@@ -44,8 +44,9 @@ def coverage_by_group(reports: Reports, ax: Axes | None = None) -> Axes:
     series = _named(reports)
     groups = _groups_of(series)
     ax = _axes(ax, len(groups), len(series))
-    first = next(iter(series.values()))
-    ax.axvline(1 - first.alpha, color=_GREY, linestyle=(0, (4, 3)), linewidth=1.2, zorder=1)
+    alpha = next(iter(series.values())).alpha
+    if alpha is not None:
+        ax.axvline(1 - alpha, color=_GREY, linestyle=(0, (4, 3)), linewidth=1.2, zorder=1)
     for i, (name, report) in enumerate(series.items()):
         found = {g.group: g for g in report.groups}
         rows = [(y, found[g]) for y, g in enumerate(groups) if g in found and _known(found[g])]
@@ -64,7 +65,8 @@ def coverage_by_group(reports: Reports, ax: Axes | None = None) -> Axes:
         )
     _rows(ax, groups)
     ax.xaxis.set_major_formatter(_percent())
-    ax.set_xlabel(f"coverage (line: the promised {1 - first.alpha:.0%})")
+    line = "" if alpha is None else f" (line: the promised {100 * (1 - alpha):.6g}%)"
+    ax.set_xlabel("coverage" + line)
     _legend(ax, len(series))
     return ax
 

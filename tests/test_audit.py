@@ -19,6 +19,7 @@ from gcfcp.audit import (
     NO_TARGET,
     UNKNOWN,
     Audit,
+    Counts,
     count,
     lower_bound,
     publish,

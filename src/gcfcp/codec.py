@@ -22,8 +22,8 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import struct
-import tempfile
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,17 @@ from gcfcp.errors import GCFCPError
 _MAGIC = b"GCFCP"
 _PREFIX = struct.Struct("<5scHI")
 _CHECKSUM = 32
+
+MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError)
+"""What taking a stranger's header apart can raise; GCFCPError is one of them."""
+
+
+def explain(error: Exception) -> str:
+    """What is wrong with a header, in one line."""
+    if isinstance(error, GCFCPError):
+        return str(error)
+    what = f"{error} is missing" if isinstance(error, KeyError) else f"a field is wrong ({error})"
+    return " ".join(what.split())[:200]
 
 
 def pack(kind: bytes, version: int, header: dict[str, Any], body: bytes) -> bytes:
@@ -46,6 +57,8 @@ def pack(kind: bytes, version: int, header: dict[str, Any], body: bytes) -> byte
 
 def unpack(data: bytes, kind: bytes, version: int, name: str) -> tuple[dict[str, Any], memoryview]:
     """Header and body of a container, or a GCFCPError that says what is wrong with `name`."""
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise GCFCPError(f"{name} is given as {type(data).__name__}, not as bytes")
     view = memoryview(data).cast("B")
     if len(view) < _PREFIX.size + _CHECKSUM or bytes(view[:5]) != _MAGIC:
         raise GCFCPError(f"{name} is not a gcfcp file: it does not begin as one does")
@@ -79,34 +92,31 @@ def read(path: str | PathLike[str]) -> bytes:
     """A file's bytes; what stands in the way is said in one line."""
     try:
         return Path(path).read_bytes()
-    except OSError as error:
-        raise GCFCPError(f"cannot read {os.fspath(path)}: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        raise GCFCPError(f"cannot read {os.fspath(path)!s:.200}: {_why(error)}") from None
 
 
-def write(path: str | PathLike[str], data: bytes) -> None:
-    """Write a file whole or not at all: a crash leaves the old file, or none, never half of one."""
+def write(path: str | PathLike[str], data: bytes, *, sync: bool = True) -> None:
+    """Write a file whole or not at all: a crash leaves the old file, or none, never half of one.
+
+    sync=False leaves it to the system when the bytes reach the disk: after a power failure the
+    file may be empty, which only a reader who checks what it reads can live with.
+    """
     target = Path(path)
-    temporary = None
+    temporary = target.parent / f".gcfcp-{secrets.token_hex(8)}.part"
     try:
-        with tempfile.NamedTemporaryFile(
-            dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".part", delete=False
-        ) as file:
-            temporary = file.name
+        with open(temporary, "xb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+            if sync:
+                os.fsync(file.fileno())
         os.replace(temporary, target)
-    except OSError as error:
-        raise GCFCPError(f"cannot write {os.fspath(path)}: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        raise GCFCPError(f"cannot write {os.fspath(path)!s:.200}: {_why(error)}") from None
     finally:
-        if temporary is not None:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
+        with contextlib.suppress(OSError, ValueError):
+            os.unlink(temporary)
 
 
-def _umask() -> int:
-    """The process's umask, which can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+def _why(error: OSError | ValueError) -> str:
+    return str(getattr(error, "strerror", None) or error)

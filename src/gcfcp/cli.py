@@ -13,6 +13,7 @@ import secrets
 import shlex
 import sys
 from collections.abc import Sequence
+from contextvars import ContextVar
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
@@ -39,6 +40,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+_arguments: ContextVar[tuple[str, ...]] = ContextVar("arguments", default=())
 
 
 class ScoreName(Enum):
@@ -529,7 +533,7 @@ def report(
         gcfcp.plan(_load_summaries(summary), alpha, loaded.provenance.get("mixture", "uniform"))
         if summary
         else None,
-        shlex.join(["gcfcp", *sys.argv[1:]]),
+        shlex.join(["gcfcp", *_arguments.get()]),
     )
     _write(output, page.encode(), force)
     if output != "-":
@@ -940,8 +944,18 @@ def show_report(found: AuditReport) -> None:
 # --- entry -------------------------------------------------------------------------------------
 
 
+def run(arguments: Sequence[str]) -> None:
+    """One command, in this process; what is wrong is an exception."""
+    token = _arguments.set(tuple(arguments))
+    try:
+        app(args=list(arguments), standalone_mode=False)
+    finally:
+        _arguments.reset(token)
+
+
 def main() -> None:
     """The console command."""
+    _arguments.set(tuple(sys.argv[1:]))
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # no name is a reason to fail

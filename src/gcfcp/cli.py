@@ -7,6 +7,7 @@ a result is printed for machines. "-" is standard input or output. No file is ov
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import secrets
@@ -72,6 +73,16 @@ class Merge(Enum):
 class Rule(Enum):
     simultaneous = "simultaneous"
     max = "max"
+
+
+class Experiment(Enum):
+    synthetic = "synthetic"
+    cifar10 = "cifar10"
+    pathmnist = "pathmnist"
+    imagenet = "imagenet"
+
+
+_EXPERIMENTS = f"One of {', '.join(e.value for e in Experiment)}."
 
 
 # --- options that several commands share --------------------------------------------------------
@@ -502,7 +513,11 @@ def report(
     ] = None,
     baseline: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=AUDIT", help="An audit of another method; repeated."),
+        typer.Option(
+            metavar="NAME=AUDIT",
+            help="An audit of another method, or a pattern of several such as 'CP=*-cp.audit'; "
+            "may be repeated.",
+        ),
     ] = None,
     summary: Annotated[
         list[str] | None, typer.Option(help="A site's summary, to add the plan; repeated.")
@@ -558,6 +573,48 @@ def demo(
     result = story.run(directory, force=force, quiet=as_json)
     if as_json:
         console.show_json(result)
+
+
+@app.command(epilog="Example: gcfcp reproduce synthetic --runs 20 -o results")
+def reproduce(
+    experiment: Annotated[Experiment, typer.Argument(metavar="EXPERIMENT", help=_EXPERIMENTS)],
+    probs: Annotated[
+        str | None,
+        typer.Option(
+            help="File of probabilities and labels (npz); simulated without, and said so."
+        ),
+    ] = None,
+    runs: Annotated[
+        int | None, typer.Option(min=1, help="Repetitions; the paper's number unless given.")
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("-o", "--output", help="Directory; gcfcp-EXPERIMENT unless given.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes; one a core unless given.")
+    ] = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Repeat an experiment of the paper: its tables and figures beside ours."""
+    from gcfcp import experiments
+
+    name = experiment.value
+    page = Path(output or f"gcfcp-{name}") / f"{name}.md"
+    if page.exists() and not force:
+        raise GCFCPError(f"{page} exists: give another directory, or --force to overwrite it")
+    outcome = experiments.run(name, probs, runs, output, seed, jobs=jobs)
+    if as_json:
+        print(outcome.to_json())
+        return
+    console.table(
+        ["row", "number", "verdict"],
+        [[str(cell) for cell in row] for row in outcome.verdicts],
+        left=3,
+        title="SIMULATED DATA" if outcome.simulated else None,
+    )
+    console.lines(f"{page} and {len(outcome.files) - 1} more files")
 
 
 # --- files -------------------------------------------------------------------------------------
@@ -669,7 +726,9 @@ def _baselines(given: Sequence[str]) -> dict[str, list[str]]:
         name, _, path = text.partition("=")
         if not name or not path:
             raise GCFCPError(f"--baseline {text!r:.60} is not NAME=FILE")
-        found.setdefault(name, []).append(path)
+        # The shell does not expand what stands behind the sign.
+        several = [] if os.path.exists(path) else sorted(glob.glob(path))
+        found.setdefault(name, []).extend(several or [path])
     return found
 
 

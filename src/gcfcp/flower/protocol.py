@@ -1,0 +1,250 @@
+"""What travels between server and clients, and the words for what goes wrong.
+
+A request is one JSON object; a reply is a few named values beside the bytes of a summary (or an
+audit). Nothing is pickled. Each request carries a nonce of its own, which the reply must repeat:
+only the node that the request was sent to can know it, so no node can answer for another one.
+
+Whatever fails, a `Code` says so, and only a code: the text of an exception may hold a value of the
+data, so no text of an exception ever leaves a client.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from gcfcp import scores
+from gcfcp.client import check_name, describe_score
+from gcfcp.errors import GCFCPError
+from gcfcp.groups import Groups
+
+PROTOCOL = 1
+SUMMARIZE, AUDIT = "summarize", "audit"  # what can be asked
+RECORD = "gcfcp"  # the one record in a message, either way
+MAX_REQUEST = 64 * 2**20  # bytes; a predictor with its coreset is the largest request
+
+Record = Mapping[str, Any]
+
+
+class Code(StrEnum):
+    """Why a client's answer is missing. `meaning` is for people."""
+
+    # A client says these.
+    BAD_REQUEST = "bad-request"
+    GROUPS_NOT_ALLOWED = "groups-not-allowed"
+    DELTA_TOO_LARGE = "delta-too-large"
+    MIN_COUNT_TOO_SMALL = "min-count-too-small"
+    SCORE_NOT_ALLOWED = "score-not-allowed"
+    MODEL_DIFFERS = "model-differs"
+    AUDIT_NOT_ALLOWED = "audit-not-allowed"
+    SITE_NOT_SET_UP = "site-not-set-up"
+    DATA_REFUSED = "data-refused"
+    FAILED = "failed"
+    # The server finds these.
+    NO_ANSWER = "no-answer"
+    NOT_CONNECTED = "not-connected"
+    NODE_LOST = "node-lost"
+    APP_FAILED = "app-failed"
+    NOT_UNDERSTOOD = "not-understood"
+    TOO_LARGE = "too-large"
+    WRONG_NONCE = "wrong-nonce"
+    NOT_A_SUMMARY = "not-a-summary"
+    NOT_AN_AUDIT = "not-an-audit"
+    WRONG_CLIENT = "wrong-client"
+    NAME_TAKEN = "name-taken"
+    NOT_AS_ASKED = "not-as-asked"
+    IS_AGGREGATE = "is-aggregate"
+    MEMBERS_OVERLAP = "members-overlap"
+
+    @property
+    def meaning(self) -> str:
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Code.BAD_REQUEST: "the client did not understand the request: are both on one gcfcp version?",
+    Code.GROUPS_NOT_ALLOWED: "the site does not allow these groups: agree on one groups file",
+    Code.DELTA_TOO_LARGE: "the site allows only a smaller delta",
+    Code.MIN_COUNT_TOO_SMALL: "the site asks for a larger min_count",
+    Code.SCORE_NOT_ALLOWED: "the site does not offer this score",
+    Code.MODEL_DIFFERS: "the site uses another model, or does not say which",
+    Code.AUDIT_NOT_ALLOWED: "the site has no audit data to offer",
+    Code.SITE_NOT_SET_UP: "the site's node configuration is incomplete or wrong: see its log",
+    Code.DATA_REFUSED: "the site's data cannot be summarised: run gcfcp summarize there to see why",
+    Code.FAILED: "something failed at the site: run gcfcp summarize there to see what",
+    Code.NO_ANSWER: "no answer before the deadline",
+    Code.NOT_CONNECTED: "never connected before the deadline",
+    Code.NODE_LOST: "the connection was lost",
+    Code.APP_FAILED: "the client's app did not start, or died",
+    Code.NOT_UNDERSTOOD: "the reply is not one of ours",
+    Code.TOO_LARGE: "the reply is larger than allowed",
+    Code.WRONG_NONCE: "the reply does not belong to the request",
+    Code.NOT_A_SUMMARY: "the reply holds no valid summary",
+    Code.NOT_AN_AUDIT: "the reply holds no valid audit",
+    Code.WRONG_CLIENT: "the node speaks for another client",
+    Code.NAME_TAKEN: "two nodes claim this name with different summaries",
+    Code.NOT_AS_ASKED: "the summary was not made as asked",
+    Code.IS_AGGREGATE: "the summary stands for several clients, which this round does not allow",
+    Code.MEMBERS_OVERLAP: "a client is part of two summaries",
+}
+_NAMES = list(Code)
+FROM_CLIENTS = frozenset(_NAMES[: _NAMES.index(Code.NO_ANSWER)])
+
+
+class Refusal(Exception):  # noqa: N818 (an outcome, not a fault)
+    """An answer that is not given, or not taken; `detail` never comes from the data."""
+
+    def __init__(self, code: Code, detail: str = "") -> None:
+        super().__init__(code, detail)
+        self.code, self.detail = code, detail
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the server asks of every client, as the arguments of `gcfcp.summarize`.
+
+    score: one of `gcfcp.scores`, an object with a name, or a name. model: a fingerprint that the
+    sites must confirm, or None. min_count is 10 here, not 1: over a network nobody looks at a
+    summary before it leaves.
+    """
+
+    groups: Groups
+    score: Any = None
+    model: str | None = None
+    delta: float = 250
+    representative: str = "upper"
+    min_count: int = 10
+    parameters: Mapping[str, Any] = field(init=False)
+    score_name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        name, parameters = describe_score(self.score)
+        object.__setattr__(self, "score_name", name)
+        object.__setattr__(self, "parameters", parameters)
+        check_name("score", name)
+        if self.model is not None:
+            check_name("model", self.model)
+        if type(self.delta) not in (int, float) or not 2 <= self.delta < math.inf:
+            raise GCFCPError(f"delta={self.delta!r:.40} is not a number of at least 2")
+        if self.representative not in ("upper", "mean"):
+            raise GCFCPError(
+                f"representative={self.representative!r:.40} is neither 'mean' nor 'upper'"
+            )
+        if type(self.min_count) is not int or not 1 <= self.min_count < 2**53:
+            raise GCFCPError(f"min_count={self.min_count!r:.40} is not a whole number from 1")
+
+    def to_json(self) -> dict[str, Any]:
+        """In plain values: the same question always gives the same ones."""
+        predicates = self.groups.predicates
+        return {
+            "groups": list(self.groups.names),
+            "predicates": None if predicates is None else list(predicates),
+            "fingerprint": self.groups.fingerprint,
+            "score": self.score_name,
+            "parameters": dict(self.parameters),
+            "model": self.model,
+            "delta": self.delta,
+            "representative": self.representative,
+            "min_count": self.min_count,
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> Question:
+        """The question of a server that may be anyone; a GCFCPError if it makes no sense."""
+        try:
+            groups = Groups(data["groups"], data["predicates"])
+            if groups.fingerprint != data["fingerprint"]:
+                raise GCFCPError("the groups' fingerprint does not match their definition")
+            return cls(
+                groups=groups,
+                score=score_of(data["score"], data["parameters"]),
+                model=data["model"],
+                delta=data["delta"],
+                representative=data["representative"],
+                min_count=data["min_count"],
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise GCFCPError(f"not a question: {type(error).__name__}") from None
+
+
+@dataclass(frozen=True)
+class NamedScore:
+    """A score of the users' own, known to the wire by name and parameters only."""
+
+    name: str
+    parameters: Mapping[str, Any]
+
+
+def score_of(name: Any, parameters: Any) -> Any:
+    check_name("score", name)
+    try:
+        return scores.from_name(name, parameters)
+    except (GCFCPError, TypeError):
+        if not isinstance(parameters, Mapping):
+            raise GCFCPError("a score's parameters are a mapping") from None
+        return NamedScore(name, dict(parameters)) if parameters else name
+
+
+@dataclass(frozen=True)
+class Request:
+    """One message to one node."""
+
+    question: Question
+    nonce: str
+    predictor: bytes | None = None  # JSON, in an audit
+
+    def to_record(self) -> dict[str, Any]:
+        text = {"protocol": PROTOCOL, "nonce": self.nonce, "question": self.question.to_json()}
+        record: dict[str, Any] = {"request": json.dumps(text, ensure_ascii=False)}
+        return record if self.predictor is None else record | {"predictor": self.predictor}
+
+    @classmethod
+    def from_record(cls, record: Record) -> Request:
+        text, predictor = record["request"], record.get("predictor")
+        if not isinstance(text, str) or not isinstance(predictor, bytes | None):
+            raise GCFCPError("not a request")
+        if len(text) + len(predictor or b"") > MAX_REQUEST:
+            raise GCFCPError("the request is too large")
+        data = json.loads(text)
+        if data["protocol"] != PROTOCOL:
+            raise GCFCPError("another version of the protocol")
+        nonce = data["nonce"]
+        if not isinstance(nonce, str) or len(nonce) > 100:
+            raise GCFCPError("not a nonce")
+        return cls(Question.from_json(data["question"]), nonce, predictor)
+
+
+def answer(nonce: str, client: str, payload: bytes) -> dict[str, Any]:
+    """A client's reply: the bytes of its summary or audit."""
+    return {"protocol": PROTOCOL, "nonce": nonce, "client": client, "payload": payload}
+
+
+def refusal(nonce: str, client: str, code: Code) -> dict[str, Any]:
+    """A client's reply if it has none: a code, and nothing else."""
+    return {"protocol": PROTOCOL, "nonce": nonce, "client": client, "code": str(code)}
+
+
+def read_reply(record: Record, nonce: str, max_bytes: int) -> tuple[str, bytes]:
+    """The client that a reply claims to come from, and what it holds; or a `Refusal`."""
+    if record.get("protocol") != PROTOCOL:
+        raise Refusal(Code.NOT_UNDERSTOOD)
+    code, echo = record.get("code"), record.get("nonce")
+    if echo != nonce and not (code == Code.BAD_REQUEST and echo == ""):  # it could not read one
+        raise Refusal(Code.WRONG_NONCE)
+    if code is not None:
+        known = isinstance(code, str) and code in FROM_CLIENTS
+        raise Refusal(Code(code) if known else Code.NOT_UNDERSTOOD)
+    client, payload = record.get("client"), record.get("payload")
+    if not isinstance(payload, bytes):
+        raise Refusal(Code.NOT_UNDERSTOOD)
+    try:
+        check_name("client", client)
+    except GCFCPError:
+        raise Refusal(Code.NOT_UNDERSTOOD) from None
+    if len(payload) > max_bytes:
+        raise Refusal(Code.TOO_LARGE, f"{len(payload):,} bytes, allowed are {max_bytes:,}")
+    return str(client), payload

@@ -1,0 +1,810 @@
+"""The Flower adapter without a network: the real apps in an in-process grid."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import tomllib
+import warnings
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gcfcp
+from flower_grid import InProcessGrid, InProcessNode
+from gcfcp import GCFCPError
+from gcfcp.flower import (
+    Code,
+    Policy,
+    Question,
+    Target,
+    Terms,
+    client_app,
+    conduct,
+    exchange,
+    protocol,
+    read_roster,
+    store,
+)
+from gcfcp.flower import app as ready
+from gcfcp.flower.__main__ import main as write_app
+from gcfcp.flower.protocol import Request
+from gcfcp.flower.roster import fingerprint
+
+GROUPS = gcfcp.Groups(["all", "young", "rural"])
+SCORE = "column"
+QUESTION = Question(GROUPS, SCORE)
+SECRET = "0.37194428"  # a score that must not leave
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting is for networks."""
+    monkeypatch.setattr(exchange, "POLL", 0.005)
+    monkeypatch.setattr(exchange, "CENSUS", 0.02)
+
+
+def data_of(k: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(k)
+    n = 60 + k % 40
+    everyone = np.ones(n, dtype=bool)
+    return rng.gamma(1 + k % 3, size=n), np.column_stack([everyone, *(rng.random((2, n)) < 0.5)])
+
+
+def name_of(k: int) -> str:
+    return f"client-{k:05d}"
+
+
+@cache
+def summary_of(k: int, **changes: Any) -> gcfcp.ClientSummary:
+    scores, membership = data_of(k)
+    options: dict[str, Any] = {"groups": GROUPS, "client": name_of(k), "min_count": 10}
+    return gcfcp.summarize(scores, membership, **(options | {"score": SCORE} | changes))
+
+
+def load(question: Question, node: Any) -> Any:
+    return data_of(int(node["partition-id"]))
+
+
+APP = client_app(load, policy=Policy(GROUPS))
+
+
+def grid_of(clients: int, shuffle: int | None = None) -> InProcessGrid:
+    nodes = {100 + k: InProcessNode(APP, {"partition-id": k}) for k in range(clients)}
+    return InProcessGrid(nodes, shuffle)
+
+
+def by_files(summaries: Any, tmp: Path, alpha: float = 0.1, mixture: Any = "uniform") -> bytes:
+    """predictor.json as the file workflow makes it."""
+    paths = []
+    for s in summaries:
+        paths.append(tmp / f"{s.client}.gcfcp")
+        s.save(paths[-1])
+    read = [gcfcp.ClientSummary.load(path) for path in paths]
+    gcfcp.Predictor(SCORE, gcfcp.calibrate(read, alpha, mixture)).save(tmp / "by-files.json")
+    return (tmp / "by-files.json").read_bytes()
+
+
+def record_of(directory: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((directory / "record.json").read_text())
+    return found
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+def reply(message: Message, **record: Any) -> Message:
+    return Message(RecordDict({protocol.RECORD: ConfigRecord(record)}), reply_to=message)
+
+
+def nonce_of(message: Message) -> str:
+    return Request.from_record(message.content[protocol.RECORD]).nonce
+
+
+# --- the round ------------------------------------------------------------------------------------
+
+
+def test_the_result_is_that_of_the_file_workflow_in_any_order_of_arrival(tmp_path: Path) -> None:
+    expected = by_files([summary_of(k) for k in range(12)], tmp_path)
+    for shuffle in range(3):
+        out = tmp_path / f"round-{shuffle}"
+        conduct(grid_of(12, shuffle), QUESTION, Target(0.1), Terms(min_clients=12), out, quiet)
+        assert (out / "predictor.json").read_bytes() == expected
+        for k in range(12):
+            assert (out / f"summaries/{name_of(k)}.gcfcp").read_bytes() == summary_of(k).to_bytes()
+
+
+def test_the_record_says_who_when_and_how_much(tmp_path: Path) -> None:
+    lines: list[str] = []
+    conduct(grid_of(3), QUESTION, Target(0.1), Terms(min_clients=3), tmp_path, lines.append)
+    record = record_of(tmp_path)
+    assert record["outcome"] == "calibrated"
+    assert record["answered"] == [name_of(k) for k in range(3)]
+    assert record["missing"] == []
+    assert record["question"]["fingerprint"] == GROUPS.fingerprint
+    for k, entry in enumerate(record["clients"]):
+        data = summary_of(k).to_bytes()
+        assert entry["client"] == name_of(k)
+        assert entry["bytes"] == len(data)
+        assert entry["sha256"] == hashlib.sha256(data).hexdigest()
+        assert entry["asked"] <= entry["received"]
+        assert any(name_of(k) in line and f"{len(data):,} bytes" in line for line in lines)
+    written = (tmp_path / "predictor.json").read_bytes()
+    assert record["files"]["predictor.json"] == hashlib.sha256(written).hexdigest()
+
+
+def keys(count: int) -> list[bytes]:
+    """Public keys as Flower hands them out: PEM."""
+    made = (ec.generate_private_key(ec.SECP384R1()).public_key() for _ in range(count))
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return [key.public_bytes(serialization.Encoding.PEM, form) for key in made]
+
+
+def hostile(kind: str, k: int) -> Any:
+    """A node that does not play by the rules; `k` is whose key it has."""
+
+    def handler(message: Message, context: Context) -> Message:
+        nonce, own, other = nonce_of(message), summary_of(k), summary_of(0)
+        payload = own.to_bytes()
+        if kind == "garbage":
+            payload = bytes(range(256)) * 4
+        elif kind == "truncated":
+            payload = payload[:-7]
+        elif kind == "oversized":
+            payload = bytes(200_000)
+        elif kind == "wrong nonce":
+            nonce = "0" * 32
+        elif kind == "someone else's summary":
+            payload = other.to_bytes()
+        elif kind == "someone else's name":
+            return reply(message, **protocol.answer(nonce, other.client, other.to_bytes()))
+        elif kind == "other groups":
+            groups = gcfcp.Groups(["all", "young", "urban"])
+            payload = summary_of(k, groups=groups).to_bytes()
+        elif kind == "other delta":
+            payload = summary_of(k, delta=20).to_bytes()
+        elif kind == "other score":
+            payload = summary_of(k, score="mine").to_bytes()
+        elif kind == "exact scores":
+            payload = summary_of(k, min_count=1).to_bytes()
+        elif kind == "aggregate":
+            merged = gcfcp.merge([own, summary_of(k, client="ghost")], own.client)
+            payload = merged.to_bytes()
+        elif kind == "no record":
+            return Message(RecordDict({"other": ConfigRecord({"x": 1})}), reply_to=message)
+        elif kind == "odd types":
+            return reply(message, protocol=1, nonce=nonce, client=[1, 2], payload="text")
+        elif kind == "unknown code":
+            return reply(message, protocol=1, nonce=nonce, client="x", code="all is well")
+        elif kind == "list as code":
+            return reply(message, protocol=1, nonce=nonce, client="x", code=["failed"])
+        elif kind == "control characters":
+            return reply(message, **protocol.answer(nonce, "\x1b[2Jgone", payload))
+        elif kind == "flower error":
+            return Message(Error(2, f"ValueError: score {SECRET}"), reply_to=message)
+        return reply(message, **protocol.answer(nonce, own.client, payload))
+
+    return handler
+
+
+def raising(message: Message, context: Context) -> Message:
+    def load(question: Question, node: Any) -> Any:
+        raise ValueError(f"could not convert {SECRET}")
+
+    return client_app(load, policy=Policy(GROUPS))(message, context)
+
+
+EXPECTED = {
+    "garbage": Code.NOT_A_SUMMARY,
+    "truncated": Code.NOT_A_SUMMARY,
+    "oversized": Code.TOO_LARGE,
+    "wrong nonce": Code.WRONG_NONCE,
+    "someone else's summary": Code.WRONG_CLIENT,
+    "someone else's name": Code.WRONG_CLIENT,
+    "other groups": Code.NOT_AS_ASKED,
+    "other delta": Code.NOT_AS_ASKED,
+    "other score": Code.NOT_AS_ASKED,
+    "exact scores": Code.NOT_AS_ASKED,
+    "aggregate": Code.IS_AGGREGATE,
+    "no record": Code.NOT_UNDERSTOOD,
+    "odd types": Code.NOT_UNDERSTOOD,
+    "unknown code": Code.NOT_UNDERSTOOD,
+    "list as code": Code.NOT_UNDERSTOOD,
+    "control characters": Code.NOT_UNDERSTOOD,
+    "flower error": Code.APP_FAILED,
+    "raising": Code.FAILED,
+    "silent": Code.NO_ANSWER,
+}
+
+
+def test_a_thousand_clients_some_of_them_raising_silent_or_hostile(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    K, out = 1000, tmp_path / "round"
+    pem = keys(K + 1)
+    roster = {name_of(k): fingerprint(pem[k]) for k in range(K)}
+    kinds = dict(zip(range(3, K, 50), EXPECTED, strict=False))
+    assert len(kinds) == len(EXPECTED)
+    nodes = {
+        10_000 - k: InProcessNode(APP, {"partition-id": k}, pem[k])
+        for k in range(K)  # the last to come first
+    }
+    for k, kind in kinds.items():
+        special = {"silent": None, "raising": raising}
+        nodes[10_000 - k].handler = special.get(kind, hostile(kind, k))
+    stranger = InProcessNode(hostile("someone else's name", 0), {}, pem[K])
+    nodes[20_000] = stranger
+    terms = Terms(deadline=3, min_clients=900, missing="present", clients=roster, max_bytes=100_000)
+    grid = InProcessGrid(nodes, shuffle=1)
+    result = conduct(grid, QUESTION, Target(0.1), terms, out)
+
+    good = [k for k in range(K) if k not in kinds]
+    missing = tuple(name_of(k) for k in kinds)
+    assert result.missing == missing
+    assert stranger.asked == 0
+    record = record_of(out)
+    codes = {e["client"]: e["code"] for e in record["clients"]}
+    assert codes == {name_of(k): None for k in good} | {
+        name_of(k): str(EXPECTED[kind]) for k, kind in kinds.items()
+    }
+    assert record["not_on_the_roster"] == [{"node": "20000", "key": fingerprint(pem[K])}]
+    # What was calibrated is what the files of the good ones give, but for the note of who is not.
+    written = json.loads((out / "predictor.json").read_text())
+    assert written["provenance"].pop("missing") == list(missing)
+    by_hand = gcfcp.calibrate([summary_of(k) for k in good], 0.1)
+    assert written == json.loads(gcfcp.Predictor(SCORE, by_hand).to_json())
+    everything = capfd.readouterr()
+    assert SECRET not in everything.out + everything.err + json.dumps(record)
+    assert "\x1b[2J" not in everything.out
+
+    # Run again, the faulty ones mended: only they are asked, and nothing of the fault remains.
+    for k in kinds:
+        nodes[10_000 - k].handler = APP
+    before = len(grid.sent)
+    conduct(grid, QUESTION, Target(0.1), terms, out, quiet)
+    asked = {10_000 - m.metadata.dst_node_id for m in grid.sent[before:]}
+    assert asked == set(kinds)
+    everyone = gcfcp.calibrate([summary_of(k) for k in range(K)], 0.1)
+    assert (out / "predictor.json").read_text() == gcfcp.Predictor(SCORE, everyone).to_json()
+
+
+def test_a_node_cannot_answer_a_request_that_went_to_another(tmp_path: Path) -> None:
+    """Even if the carrier let it forge the sender: it cannot know the other's nonce."""
+    grid = grid_of(2)
+    forged: list[Message] = []
+
+    def thief(message: Message, context: Context) -> Message:
+        fake = summary_of(7, client=name_of(1))
+        made = reply(message, **protocol.answer(nonce_of(message), name_of(1), fake.to_bytes()))
+        other = next(m for m in grid.sent if m.metadata.dst_node_id == 101)
+        made.metadata.__dict__["_reply_to_message_id"] = other.metadata.message_id
+        made.metadata.__dict__["_src_node_id"] = 101
+        forged.append(made)
+        return made
+
+    grid.nodes[100].handler = thief
+    grid.nodes[101].handler = None
+    with pytest.raises(GCFCPError, match="0 clients answered"):
+        conduct(grid, QUESTION, Target(0.1), Terms(0.2, 1, "present"), tmp_path, quiet)
+    assert forged
+    codes = {e["node"]: e["code"] for e in record_of(tmp_path)["clients"]}
+    assert codes == {"100": "no-answer", "101": "wrong-nonce"}
+
+
+@pytest.mark.parametrize("shuffle", range(4))
+def test_two_nodes_that_claim_one_name_are_both_left_out(tmp_path: Path, shuffle: int) -> None:
+    grid = grid_of(4, shuffle)
+    grid.nodes[200] = InProcessNode(
+        client_app(lambda q, n: data_of(77), policy=Policy(GROUPS), client=name_of(2))
+    )
+    terms = Terms(min_clients=1, missing="present")
+    result = conduct(grid, QUESTION, Target(0.1), terms, tmp_path / "a", quiet)
+    assert sorted(result.calibration.shares) == [name_of(0), name_of(1), name_of(3)]
+    assert not (tmp_path / f"a/summaries/{name_of(2)}.gcfcp").exists()
+    # The same summary from two nodes is one client.
+    grid.nodes[200] = InProcessNode(APP, {"partition-id": 2})
+    conduct(grid, QUESTION, Target(0.1), Terms(min_clients=4), tmp_path / "b", quiet)
+    assert (tmp_path / "b/predictor.json").read_bytes() == by_files(
+        [summary_of(k) for k in range(4)], tmp_path
+    )
+
+
+# --- deadline, quorum, who is missing -------------------------------------------------------------
+
+
+def test_a_missing_client_fails_the_round_or_is_named_in_the_result(tmp_path: Path) -> None:
+    grid = grid_of(3)
+    grid.nodes[101].handler = None
+    mixture = {name_of(0): 0.5, name_of(1): 0.25, name_of(2): 0.25}
+    with pytest.raises(GCFCPError, match=r"missing: .*: run again"):
+        conduct(grid, QUESTION, Target(0.1, mixture), Terms(deadline=0.2), tmp_path, quiet)
+    assert record_of(tmp_path)["outcome"] == "failed"
+    assert not (tmp_path / "predictor.json").exists()
+
+    terms = Terms(deadline=0.2, missing="present")
+    lines: list[str] = []
+    conduct(grid, QUESTION, Target(0.1, mixture), terms, tmp_path, lines.append)
+    assert any(name_of(1) in line and "without" in line for line in lines)
+    provenance = gcfcp.Predictor.load(tmp_path / "predictor.json").provenance
+    assert name_of(1) in provenance["missing"]
+    whole = gcfcp.calibrate([summary_of(k) for k in range(3)], 0.1, mixture)
+    assert provenance["mixture"] == whole.without(name_of(1)).mixture
+    assert provenance["mixture"] == {name_of(0): 2 / 3, name_of(2): 1 / 3}
+
+    with pytest.raises(GCFCPError, match=r"2 clients answered, min_clients is 3"):
+        conduct(grid, QUESTION, Target(0.1), Terms(0.2, 3, "present"), tmp_path, quiet)
+
+
+def test_clients_that_never_connect_are_known_by_the_roster(tmp_path: Path) -> None:
+    pem = keys(2)
+    grid = grid_of(1)
+    grid.nodes[100].public_key = pem[0]
+    roster = {name_of(k): fingerprint(pem[k]) for k in range(2)}
+    with pytest.raises(GCFCPError, match=f"missing: {name_of(1)}"):
+        conduct(grid, QUESTION, Target(0.1), Terms(0.2, clients=roster), tmp_path, quiet)
+    entry = record_of(tmp_path)["clients"][1]
+    assert (entry["client"], entry["code"]) == (name_of(1), "not-connected")
+
+
+def test_late_joiners_and_nodes_that_come_back_are_asked(tmp_path: Path) -> None:
+    grid = grid_of(1)
+    late = InProcessNode(APP, {"partition-id": 1})
+    failures = []
+
+    def flaky(message: Message, context: Context) -> Message:
+        if len(failures) < 2:
+            failures.append(message)
+            grid.nodes[500] = late  # joins when the round has begun
+            return Message(Error(5, "node unavailable"), reply_to=message)
+        return APP(message, context)
+
+    grid.nodes[100].handler = flaky
+    conduct(grid, QUESTION, Target(0.1), Terms(10, min_clients=2), tmp_path, quiet)
+    assert len(failures) == 2
+    assert late.asked == 1
+    assert (tmp_path / "predictor.json").read_bytes() == by_files(
+        [summary_of(0), summary_of(1)], tmp_path
+    )
+
+
+def test_a_node_that_is_lost_every_time_is_given_up(tmp_path: Path) -> None:
+    grid = grid_of(1)
+    grid.nodes[100].handler = lambda m, c: Message(Error(8, SECRET), reply_to=m)
+    with pytest.raises(GCFCPError, match="0 clients answered"):
+        conduct(grid, QUESTION, Target(0.1), Terms(60), tmp_path, quiet)
+    assert grid.nodes[100].asked == exchange.ATTEMPTS
+    assert SECRET not in (tmp_path / "record.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Terms(deadline=0), "deadline=0"),
+        (lambda: Terms(min_clients=0), "min_clients=0"),
+        (lambda: Terms(missing="ignore"), "missing='ignore'"),
+        (lambda: Terms(min_clients=2, clients={"a": "SHA256:x"}), "roster has 1"),
+        (lambda: Target(alpha=1.2), "alpha=1.2"),
+        (lambda: Target(mixture="equal"), "mixture='equal'"),
+        (lambda: Target(merge="add"), "merge='add'"),
+        (lambda: Target(rule="min"), "rule='min'"),
+        (lambda: Question(GROUPS, delta=1), "delta=1"),
+        (lambda: Question(GROUPS, min_count=0), "min_count=0"),
+        (lambda: Question(GROUPS, representative="lower"), "representative='lower'"),
+    ],
+)
+def test_wrong_settings_are_said_before_anyone_is_asked(make: Any, message: str) -> None:
+    with pytest.raises(GCFCPError, match=message):
+        make()
+
+
+def test_mixture_and_roster_must_name_the_same_clients(tmp_path: Path) -> None:
+    pem = keys(1)
+    terms = Terms(clients={name_of(0): fingerprint(pem[0])})
+    target = Target(0.1, {name_of(0): 0.5, name_of(1): 0.5})
+    with pytest.raises(GCFCPError, match="differ in 'client-00001'"):
+        conduct(grid_of(1), QUESTION, target, terms, tmp_path, quiet)
+
+
+# --- the round on disk ----------------------------------------------------------------------------
+
+
+def test_a_repeated_run_asks_nobody_twice_and_never_takes_what_is_stale(tmp_path: Path) -> None:
+    grid = grid_of(3)
+    conduct(grid, QUESTION, Target(0.1), Terms(min_clients=3), tmp_path, quiet)
+    first = (tmp_path / "predictor.json").read_bytes()
+    # Another target needs no new answers.
+    conduct(grid, QUESTION, Target(0.2), Terms(min_clients=3), tmp_path, quiet)
+    assert len(grid.sent) == 3
+    assert [e["status"] for e in record_of(tmp_path)["clients"]] == ["kept from an earlier run"] * 3
+    # Another question does, and gets another directory.
+    for other in (Question(GROUPS, SCORE, delta=100), Question(GROUPS, SCORE, min_count=20)):
+        with pytest.raises(GCFCPError, match="use another directory"):
+            conduct(grid, other, Target(0.1), Terms(), tmp_path, quiet)
+    # A damaged file, or one that somebody put there, is asked for again.
+    (tmp_path / f"summaries/{name_of(1)}.gcfcp").write_bytes(b"half")
+    summary_of(2, client=name_of(0)).save(tmp_path / f"summaries/{name_of(0)}.gcfcp")
+    conduct(grid, QUESTION, Target(0.1), Terms(min_clients=3), tmp_path, quiet)
+    assert sorted(m.metadata.dst_node_id for m in grid.sent[3:]) == [100, 101]
+    assert (tmp_path / "predictor.json").read_bytes() == first
+
+
+def test_a_journal_cut_short_by_a_crash_costs_one_question(tmp_path: Path) -> None:
+    grid = grid_of(3)
+    conduct(grid, QUESTION, Target(0.1), Terms(min_clients=3), tmp_path, quiet)
+    journal = tmp_path / "received.jsonl"
+    journal.write_bytes(journal.read_bytes()[:-30])
+    for asked in (4, 4):  # and the line that was written after the stump is whole
+        conduct(grid, QUESTION, Target(0.1), Terms(min_clients=3), tmp_path, quiet)
+        assert len(grid.sent) == asked
+
+
+def test_what_arrived_before_a_crash_is_not_asked_again(tmp_path: Path) -> None:
+    grid = grid_of(20)
+
+    def crash(message: Message, context: Context) -> Message:
+        raise KeyboardInterrupt
+
+    grid.nodes[119].handler = crash  # the server dies when it gets there
+    real = grid.pull_messages
+    grid.pull_messages = lambda ids: (m for i in ids for m in real([i]))  # type: ignore[method-assign, assignment]
+    with pytest.raises(KeyboardInterrupt):
+        conduct(grid, QUESTION, Target(0.1), Terms(min_clients=20), tmp_path, quiet)
+    assert len(list((tmp_path / "summaries").glob("*.gcfcp"))) == 19
+    again = grid_of(20)
+    conduct(again, QUESTION, Target(0.1), Terms(min_clients=20), tmp_path, quiet)
+    assert [m.metadata.dst_node_id for m in again.sent] == [119]
+
+
+@given(st.lists(st.text(min_size=1, max_size=60), min_size=2, max_size=2, unique=True))
+def test_every_client_has_a_file_of_its_own_in_the_directory(names: list[str]) -> None:
+    files = [store.file_name(name) for name in names]
+    assert files[0].lower() != files[1].lower()
+    for file in files:
+        assert Path(file).name == file
+        assert file.isascii()
+        assert not file.startswith(".")
+        assert len(file) < 120
+
+
+# --- a client decides, and never leaks ------------------------------------------------------------
+
+
+def ask(app: Any, question: Question = QUESTION, node: Any = None, **record: Any) -> dict[str, Any]:
+    """The reply of a client app as a plain dictionary."""
+    content = record or Request(question, "n" * 32).to_record()
+    message = Message(
+        RecordDict({protocol.RECORD: ConfigRecord(content)}), 7, f"query.{protocol.SUMMARIZE}"
+    )
+    context = Context(1, 7, {"partition-id": 0} if node is None else node, RecordDict(), {})
+    return dict(app(message, context).content[protocol.RECORD])
+
+
+@pytest.mark.parametrize(
+    ("policy", "question", "code"),
+    [
+        (Policy(gcfcp.Groups(["all"])), QUESTION, Code.GROUPS_NOT_ALLOWED),
+        (Policy([]), QUESTION, Code.GROUPS_NOT_ALLOWED),
+        (Policy(GROUPS, max_delta=249), QUESTION, Code.DELTA_TOO_LARGE),
+        (Policy(GROUPS, min_count=11), QUESTION, Code.MIN_COUNT_TOO_SMALL),
+        (Policy(GROUPS), Question(GROUPS, SCORE, min_count=1), Code.MIN_COUNT_TOO_SMALL),
+        (Policy(GROUPS, scores=frozenset({"thr"})), QUESTION, Code.SCORE_NOT_ALLOWED),
+        (Policy(GROUPS, model="m1"), Question(GROUPS, SCORE, model="m2"), Code.MODEL_DIFFERS),
+        (Policy(GROUPS), Question(GROUPS, SCORE, model="m2"), Code.MODEL_DIFFERS),
+        (Policy(None), QUESTION, None),
+        (Policy([gcfcp.Groups(["all"]), GROUPS], scores=frozenset({SCORE})), QUESTION, None),
+        (Policy(GROUPS, model="m2"), Question(GROUPS, SCORE, model="m2"), None),
+    ],
+)
+def test_the_site_decides(policy: Policy, question: Question, code: Code | None) -> None:
+    called = []
+
+    def load(question: Question, node: Any) -> Any:
+        called.append(question)
+        return data_of(0)
+
+    got = ask(client_app(load, policy=policy), question)
+    assert got.get("code") == code
+    assert bool(called) == (code is None)  # data are not even read for what is refused
+    assert ("payload" in got) == (code is None)
+
+
+def _exit() -> Any:
+    sys.exit(f"score {SECRET}")
+
+
+def _raise(error: BaseException) -> Any:
+    raise error
+
+
+def _warn() -> Any:
+    warnings.warn(f"odd score {SECRET}", stacklevel=1)
+    return _raise(RuntimeError(SECRET))
+
+
+@pytest.mark.parametrize(
+    ("load", "code"),
+    [
+        (lambda: _raise(ValueError(SECRET)), Code.FAILED),
+        (lambda: _raise(GCFCPError(SECRET)), Code.DATA_REFUSED),
+        (lambda: _raise(KeyboardInterrupt(SECRET)), Code.FAILED),
+        (lambda: _raise(MemoryError(SECRET)), Code.FAILED),
+        (_exit, Code.FAILED),
+        (_warn, Code.FAILED),
+        (lambda: ([float(SECRET), float("nan")], [[1, 0, 0], [1, 0, 0]]), Code.DATA_REFUSED),
+        (lambda: ([float(SECRET)], [[1, 0, float(SECRET)]]), Code.DATA_REFUSED),
+        (lambda: None, Code.FAILED),
+        (lambda: summary_of(1), Code.DATA_REFUSED),  # another client's
+        (lambda: summary_of(0, min_count=1), Code.DATA_REFUSED),  # finer than was agreed on
+    ],
+)
+def test_no_failure_says_anything_but_its_code(
+    load: Any, code: Code, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    got = ask(client_app(lambda q, n: load(), policy=Policy(GROUPS)))
+    assert got == {"protocol": 1, "nonce": "n" * 32, "client": name_of(0), "code": str(code)}
+    said = capfd.readouterr()
+    assert SECRET not in said.out + said.err + caplog.text
+    assert str(code) in caplog.text + said.err + said.out  # the site is told that there was one
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"x": 1},
+        {"request": b"{}"},
+        {"request": "not JSON"},
+        {"request": "[" * 100_000},
+        {"request": json.dumps({"protocol": 99, "nonce": "n", "question": QUESTION.to_json()})},
+        {"request": json.dumps({"protocol": 1, "nonce": 5, "question": QUESTION.to_json()})},
+        {"request": json.dumps({"protocol": 1, "nonce": "n", "question": None})},
+        {
+            "request": json.dumps(
+                {"protocol": 1, "nonce": "n", "question": QUESTION.to_json() | {"delta": -1}}
+            )
+        },
+        {
+            "request": json.dumps(
+                {"protocol": 1, "nonce": "n", "question": QUESTION.to_json() | {"groups": ["a"]}}
+            )
+        },
+        {
+            "request": json.dumps(
+                {"protocol": 1, "nonce": "n", "question": QUESTION.to_json() | {"min_count": 1e9}}
+            )
+        },
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused(record: dict[str, Any]) -> None:
+    assert ask(APP, **record)["code"] == Code.BAD_REQUEST
+
+
+def test_a_question_arrives_as_it_was_asked() -> None:
+    groups = gcfcp.Groups({"all": "TRUE", "old": "age >= 65"})
+    for score in (None, "mine", gcfcp.scores.THR(), gcfcp.scores.RAPS(lam=0.1, k_reg=2)):
+        question = Question(groups, score, model="m", delta=31.5, representative="mean")
+        got = Question.from_json(json.loads(json.dumps(question.to_json())))
+        assert got.to_json() == question.to_json()
+        if not isinstance(score, str | None):
+            assert got.score == score
+
+
+# --- the ready app --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> Path:
+    """Three hospitals as directories of files: calibration data, audit data and the groups."""
+    import polars as pl
+
+    (tmp_path / "groups.toml").write_text('all = "TRUE"\nover_65 = "age >= 65"\n')
+    for k, name in enumerate("abc"):
+        rng = np.random.default_rng(k)
+        for what, n in (("data", 300 + k), ("audit", 400)):
+            p = rng.dirichlet(np.ones(3) * 0.7, size=n).astype(np.float64)
+            y = [rng.choice(3, p=row / row.sum()) for row in p]
+            columns = {f"proba_{label}": p[:, i] for i, label in enumerate(["no", "so", "yes"])}
+            frame = {"y": np.array(["no", "so", "yes"])[y], "age": rng.integers(20, 90, n)}
+            pl.DataFrame(frame | columns).write_parquet(tmp_path / f"{name}-{what}.parquet")
+    return tmp_path
+
+
+def node_of(sites: Path, name: str, **more: Any) -> dict[str, Any]:
+    return {
+        "client": f"hospital-{name}",
+        "data": str(sites / f"{name}-data.parquet"),
+        "groups": str(sites / "groups.toml"),
+        "audit-data": str(sites / f"{name}-audit.parquet"),
+        "ledger": str(sites / f"{name}-ledger.jsonl"),
+    } | more
+
+
+def run_config(sites: Path, **changes: Any) -> dict[str, Any]:
+    """The shipped defaults, with changes, as Flower would hand them over."""
+    path = Path(ready.__file__).parent / "ready/pyproject.toml"
+    defaults = tomllib.loads(path.read_text())["tool"]["flwr"]["app"]["config"]
+    own = {"groups": str(sites / "groups.toml"), "output": str(sites / "round"), "score": "thr"}
+    assert set(own) | set(changes) <= set(defaults)
+    return defaults | own | {"min-clients": 3, "deadline": 20} | changes
+
+
+def run_ready(sites: Path, nodes: dict[int, InProcessNode], **changes: Any) -> None:
+    context = Context(1, 0, {}, RecordDict(), run_config(sites, **changes))
+    ready.server(InProcessGrid(nodes), context)
+
+
+def test_the_ready_app_gives_the_bytes_of_the_command_line(sites: Path) -> None:
+    nodes = {k: InProcessNode(ready.client, node_of(sites, name)) for k, name in enumerate("abc")}
+    run_ready(sites, nodes, audit=True)
+    from gcfcp import tabular
+
+    groups, summaries = gcfcp.Groups.from_toml(sites / "groups.toml"), []
+    for name in "abc":
+        with tabular.open_table(sites / f"{name}-data.parquet") as table:
+            by = tabular.scoring(table, "thr")
+            summary, _ = tabular.summarize_table(
+                table, by, groups=groups, client=f"hospital-{name}", min_count=10
+            )
+        summaries.append(summary)
+        kept = sites / f"round/summaries/hospital-{name}.gcfcp"
+        assert kept.read_bytes() == summary.to_bytes()
+    predictor = gcfcp.Predictor(gcfcp.scores.THR(), gcfcp.calibrate(summaries, 0.1))
+    assert (sites / "round/predictor.json").read_text() == predictor.to_json()
+    record = record_of(sites / "round")
+    assert [e["status"] for e in record["audits"]] == ["answered"] * 3
+    assert [c["n"] for c in record["audit"]["clients"]] == [400] * 3
+    assert [g["group"] for g in record["audit"]["groups"]] == ["all", "over_65"]
+    for name in "abc":  # the site's own account: two answers, what was asked and how much left
+        lines = (sites / f"{name}-ledger.jsonl").read_text().splitlines()
+        entries = [json.loads(line) for line in lines]
+        assert [e["asked"] for e in entries] == ["summary", "audit"]
+        assert (
+            entries[0]["bytes"] == (sites / f"round/summaries/hospital-{name}.gcfcp").stat().st_size
+        )
+
+
+def test_a_site_may_send_a_summary_that_it_has_looked_at(sites: Path) -> None:
+    nodes = {k: InProcessNode(ready.client, node_of(sites, name)) for k, name in enumerate("abc")}
+    run_ready(sites, nodes)
+    expected = (sites / "round/predictor.json").read_bytes()
+    for k, name in enumerate("abc"):
+        config = node_of(sites, name)
+        del config["data"]
+        config["summary"] = str(sites / f"round/summaries/hospital-{name}.gcfcp")
+        nodes[k] = InProcessNode(ready.client, config)
+    run_ready(sites, nodes, output=str(sites / "again"))
+    assert (sites / "again/predictor.json").read_bytes() == expected
+    # Not if it was made otherwise than is asked now.
+    with pytest.raises(GCFCPError, match="0 clients answered"):
+        run_ready(sites, nodes, output=str(sites / "third"), delta=100)
+    assert {e["code"] for e in record_of(sites / "third")["clients"]} == {"data-refused"}
+
+
+def test_a_region_answers_for_its_clients_if_the_round_allows_it(sites: Path) -> None:
+    nodes = {k: InProcessNode(ready.client, node_of(sites, name)) for k, name in enumerate("abc")}
+    run_ready(sites, nodes)
+    parts = [
+        gcfcp.ClientSummary.load(sites / f"round/summaries/hospital-{name}.gcfcp") for name in "ab"
+    ]
+    gcfcp.merge(parts, "north").save(sites / "north.gcfcp")
+    config = {"client": "north", "summary": str(sites / "north.gcfcp")}
+    region = InProcessNode(ready.client, node_of(sites, "a") | config)
+    del region.config["data"]
+    nodes = {0: region, 1: nodes[2]}
+    more: dict[str, Any] = {"min-clients": 1, "missing": "present"}
+    run_ready(sites, nodes, output=str(sites / "no"), **more)
+    codes = {e["client"]: e["code"] for e in record_of(sites / "no")["clients"] if e["client"]}
+    assert codes == {"hospital-c": None}
+    run_ready(sites, nodes, output=str(sites / "yes"), aggregates=True, **more)
+    predictor = gcfcp.Predictor.load(sites / "yes/predictor.json")
+    assert [c["members"] for c in predictor.provenance["clients"]] == [1, 2]
+    # A client must not count twice: here a is in the region and answers itself.
+    nodes[2] = InProcessNode(ready.client, node_of(sites, "a"))
+    run_ready(sites, nodes, output=str(sites / "twice"), aggregates=True, **more)
+    codes = {e["client"]: e["code"] for e in record_of(sites / "twice")["clients"]}
+    assert codes == {
+        "hospital-a": "members-overlap",
+        "hospital-c": None,
+        "north": "members-overlap",
+    }
+
+
+def test_a_dead_site_is_a_code_and_its_own_log_says_why(
+    sites: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (sites / "broken.csv").write_text(f"y,age,proba_no,proba_so,proba_yes\nno,70,{SECRET},x,y\n")
+    cases: dict[str, tuple[dict[str, Any], str]] = {
+        "no such file": ({"data": "/nowhere.csv"}, "data-refused"),
+        "not numbers": ({"data": str(sites / "broken.csv")}, "data-refused"),
+        "typing error": ({"min-cuont": 5}, "site-not-set-up"),
+        "not a number": ({"min-count": "5"}, "site-not-set-up"),
+        "no groups": ({"groups": "/nowhere.toml"}, "site-not-set-up"),
+        "two sources": ({"summary": "x.gcfcp"}, "site-not-set-up"),
+        "ledger": ({"ledger": "/nowhere/ledger"}, "failed"),
+    }
+    nodes = {
+        k: InProcessNode(ready.client, node_of(sites, "a") | change)
+        for k, (change, _) in enumerate(cases.values())
+    }
+    with pytest.raises(GCFCPError, match="0 clients answered"):
+        run_ready(sites, nodes)
+    found = {e["node"]: e["code"] for e in record_of(sites / "round")["clients"]}
+    assert found == {str(k): code for k, (_, code) in enumerate(cases.values())}
+    said = capfd.readouterr()
+    log = caplog.text + said.err + said.out
+    assert "'min-cuont'" in log
+    assert SECRET not in log
+
+
+def test_a_roster_binds_names_to_keys(tmp_path: Path) -> None:
+    key = ec.generate_private_key(ec.SECP384R1()).public_key()
+    ssh = key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    pem = key.public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    assert fingerprint(ssh) == fingerprint(ssh + b" a@b\n") == fingerprint(pem)
+    (tmp_path / "a.pub").write_bytes(ssh)
+    other = fingerprint(keys(1)[0])
+    (tmp_path / "r.toml").write_text(f'[clients]\na = "a.pub"\n"b c" = "{other}"\n')
+    assert read_roster(tmp_path / "r.toml") == {"a": fingerprint(pem), "b c": other}
+    for text, message in [
+        ("clients = 5", "one table"),
+        ("[clients]", "one table"),
+        ("[clients", "not TOML"),
+        ('[clients]\na = "none.pub"', "cannot read"),
+        ('[clients]\na = "r.toml"', "not a public key"),
+        ("[clients]\na = 5", "not a string"),
+        ('[clients]\na = "a.pub"\nb = "a.pub"', "one key to two"),
+    ]:
+        (tmp_path / "r.toml").write_text(text)
+        with pytest.raises(GCFCPError, match=message):
+            read_roster(tmp_path / "r.toml")
+
+
+def test_the_mixture_may_come_from_a_file(sites: Path) -> None:
+    (sites / "mixture.toml").write_text(
+        "[mixture]\nhospital-a = 0.5\nhospital-b = 0.3\nhospital-c = 0.2\n"
+    )
+    nodes = {k: InProcessNode(ready.client, node_of(sites, name)) for k, name in enumerate("abc")}
+    run_ready(sites, nodes, mixture=str(sites / "mixture.toml"))
+    shares = record_of(sites / "round")["shares"]
+    assert shares == {"hospital-a": 0.5, "hospital-b": 0.3, "hospital-c": 0.2}
+    (sites / "mixture.toml").write_text("hospital-a = 1")
+    with pytest.raises(GCFCPError, match=r"no table \[mixture\]"):
+        ready.setup_of(run_config(sites, mixture=str(sites / "mixture.toml")))
+
+
+def test_the_app_directory_is_written_once_and_flower_accepts_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert write_app(["app", str(tmp_path / "round")]) == 0
+    assert [p.name for p in (tmp_path / "round").iterdir()] == ["pyproject.toml"]
+    assert write_app(["app", str(tmp_path / "round")]) == 1
+    assert "exists" in capsys.readouterr().err
+    assert write_app([]) == 2
+    config = tomllib.loads((tmp_path / "round/pyproject.toml").read_text())
+    from flwr.common.config import validate_config
+
+    assert validate_config(config, check_module=True) == (True, [], [])
+
+
+def test_the_core_never_imports_flower() -> None:
+    code = "import gcfcp, sys; print([m for m in sys.modules if m.split('.')[0] == 'flwr'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_resolver_gave_a_flower_that_is_new_enough() -> None:
+    major, minor = (int(part) for part in version("flwr").split(".")[:2])
+    assert (major, minor) >= (1, 39)

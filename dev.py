@@ -23,6 +23,11 @@ BIN = ENV / ("Scripts" if os.name == "nt" else "bin")
 TASKS: dict[str, tuple[str, str, list[list[str]]]] = {
     "demo": ("a whole federated calibration, ending in a report", "demo", [["gcfcp", "demo"]]),
     "test": ("the test suite", "test", [["pytest"]]),
+    "bench": (
+        "gcfcp and its peers side by side (--quick: under a minute)",
+        "bench",
+        [["python", "-m", "benchmarks", "--install-peers"]],
+    ),
     "lint": (
         "lint, format check and strict typing",
         "dev",

@@ -1,0 +1,71 @@
+"""`python -m benchmarks [--quick] [--only CASE ...]`"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import gcfcp
+from benchmarks import report
+from benchmarks.cases import CASES
+from benchmarks.machine import machine
+from benchmarks.measure import Case, Scale
+from benchmarks.peers import install_conditionalconformal
+
+_RESULTS = Path(__file__).resolve().parent / "results"
+_QUICK_RESULTS = _RESULTS.parent.parent / "build" / "benchmarks-quick"
+
+
+def _arguments(given: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes, under a minute")
+    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="CASE")
+    parser.add_argument("--turns", type=int, help="runs of each contestant (7; 2 with --quick)")
+    parser.add_argument("--output", type=Path, help=f"folder for results ({_RESULTS.name}/)")
+    parser.add_argument(
+        "--install-peers",
+        action="store_true",
+        help="make the environment that conditionalconformal needs, if it is not there",
+    )
+    return parser.parse_args(given)
+
+
+def run(names: list[str], scale: Scale) -> list[Case]:
+    """Run cases by name, and print each as it is done."""
+    cases = []
+    with warnings.catch_warnings():
+        # Rare atoms of the synthetic families have no finite threshold, rightly.
+        warnings.simplefilter("ignore", gcfcp.GCFCPWarning)
+        for name in names:
+            began = time.perf_counter()
+            for case in CASES[name](scale):
+                print(report.as_text(case, scale.quick), flush=True)
+                cases.append(case)
+            print(f"  ({name} took {time.perf_counter() - began:.1f} s)\n", flush=True)
+    return cases
+
+
+def main(given: list[str] | None = None) -> int:
+    arguments = _arguments(given)
+    if arguments.install_peers:
+        install_conditionalconformal()
+    scale = Scale(arguments.quick, arguments.turns or (2 if arguments.quick else 7))
+    where = machine()
+    cases = run(arguments.only, scale)
+    folder = arguments.output or (_QUICK_RESULTS if scale.quick else _RESULTS)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(report.as_json(cases, where, scale.quick) + "\n")
+    (folder / "results.md").write_text(report.as_markdown(cases, where, scale.quick))
+    report.draw(cases, folder)
+    missed = [t for case in cases for t in case.targets if not t.met]
+    if not scale.quick:
+        print(f"{sum(len(c.targets) for c in cases)} targets, {len(missed)} missed")
+    print(f"Written to {folder}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,20 @@
+"""What is measured. Each function takes a `Scale` and returns the rows of its part of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from benchmarks.cases import clients, digests, prediction, thresholds
+from benchmarks.measure import Case, Scale
+
+CASES: dict[str, Callable[[Scale], list[Case]]] = {
+    "digest": digests.digest,
+    "summarize": clients.summarize,
+    "bytes": clients.bytes_sent,
+    "table": thresholds.table,
+    "points": thresholds.points,
+    "records": thresholds.growth_with_records,
+    "groups": thresholds.growth_with_groups,
+    "clients": clients.growth_with_clients,
+    "prediction": prediction.prediction,
+}

@@ -1,0 +1,264 @@
+"""The client's work, what it sends, and how the server takes it from many."""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import islice
+
+import numpy as np
+
+import gcfcp
+from benchmarks import data
+from benchmarks.measure import Case, Entry, Ratio, Scale, Timing, at_most, check, peak_memory, race
+from benchmarks.oracles import plain_lp
+
+ALPHA = 0.1
+REGION = 500  # clients that one aggregator takes
+DISTINCT = 1000  # distinct summaries; larger federations repeat them under other names
+RECORDS = 20_000  # of each client
+
+
+# --- one client ----------------------------------------------------------------------------------
+
+
+def summarize(scale: Scale) -> list[Case]:
+    n = scale.size(10**7, 10**5)
+    problem = data.overlapping(n, groups=8, atoms=40, seed=1)
+    scores, membership, groups = problem.scores, problem.membership, problem.groups
+
+    def run() -> gcfcp.ClientSummary:
+        return gcfcp.summarize(scores, membership, groups=groups, client="a")
+
+    checks = _summary_checks(run(), scores, membership)
+    times = race({"np.sort": lambda: np.sort(scores), "gcfcp": run}, scale.turns)
+    inputs = scores.nbytes + membership.nbytes
+    peak = inputs + peak_memory(run)
+    return [
+        Case(
+            "summarize",
+            "summarize, a whole client",
+            f"{n:,} rows x 8 overlapping groups, 40 atoms, delta = 250",
+            (
+                Entry("np.sort", times["np.sort"]),
+                Entry("gcfcp", times["gcfcp"], figures={"peak MB": peak / 1e6}),
+            ),
+            (
+                at_most("time of np.sort x", Ratio.of(times["gcfcp"], times["np.sort"]), 6),
+                at_most("peak memory, inputs included, / inputs", peak / inputs, 3),
+            ),
+            checks,
+        )
+    ]
+
+
+def _summary_checks(
+    summary: gcfcp.ClientSummary, scores: data.Floats, membership: data.Bools
+) -> tuple[str, ...]:
+    """Every tenth atom against the digest of its own scores, selected one by one."""
+    same = True
+    for i in range(0, len(summary.membership), 10):
+        own = scores[(membership == summary.membership[i]).all(axis=1)]
+        expected = gcfcp.TDigest.from_values(own, 250, representative="upper")
+        part = slice(summary.start[i], summary.start[i + 1])
+        same &= np.array_equal(summary.values[part], expected.means)
+        same &= np.array_equal(summary.counts[part], expected.weights)
+        same &= int(summary.errors[i]) == expected.error_weight
+    return (
+        check(bool(same), "atoms equal the digests of their own scores, to the last bit"),
+        check(int(summary.counts.sum()) == len(scores), "every record is counted once"),
+    )
+
+
+def bytes_sent(scale: Scale) -> list[Case]:
+    entries, targets = [], []
+    sizes = (10**3, 10**4) if scale.quick else (10**3, 10**4, 10**5, 10**6, 10**7)
+    for n in sizes:
+        problem = data.seven_atoms(n, seed=2)
+        for delta in (25, 250, 2500):
+            summary = gcfcp.summarize(
+                problem.scores, problem.membership, groups=problem.groups, client="a", delta=delta
+            )
+            sent = summary.to_bytes()
+            check(gcfcp.ClientSummary.from_bytes(sent) == summary, "bytes read back are equal")
+            header = 12 + int.from_bytes(sent[8:12], "little") + 32
+            per_centroid = (len(sent) - header) / len(summary.values)
+            label = f"n = {n:,}, delta = {delta}"
+            figures = {
+                "centroids": len(summary.values),
+                "bytes": len(sent),
+                "header and checksum": header,
+                "bytes a centroid": per_centroid,
+                "raw scores / bytes": 8 * n / len(sent),
+            }
+            entries.append(Entry(label, figures=figures))
+            targets.append(per_centroid)
+    return [
+        Case(
+            "bytes",
+            "bytes sent by a client",
+            "7 atoms of 3 groups",
+            tuple(entries),
+            (at_most("bytes a centroid, at most", max(targets), 12),),
+            ("bytes read back are equal",),
+            ("header and checksum are paid once a file and listed apart",),
+        )
+    ]
+
+
+# --- many clients --------------------------------------------------------------------------------
+
+
+@cache
+def _originals(count: int) -> tuple[gcfcp.ClientSummary, ...]:
+    summaries = []
+    for seed in range(count):
+        problem = data.seven_atoms(RECORDS, seed)
+        summaries.append(
+            gcfcp.summarize(
+                problem.scores, problem.membership, groups=problem.groups, client=f"{seed:06}"
+            )
+        )
+    return tuple(summaries)
+
+
+def _sent(clients: int, distinct: int) -> Iterator[bytes]:
+    """What `clients` send: `distinct` summaries over and over, each time under another name."""
+    originals = _originals(min(clients, distinct))
+    for k in range(clients):
+        summary, name = originals[k % len(originals)], f"{k:06}"
+        if name != summary.client:
+            summary = replace(summary, client=name, members=((name, summary.n),))
+        yield summary.to_bytes()
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A calibration of clients whose summaries came as bytes, and what it took."""
+
+    calibration: gcfcp.Calibration
+    seconds: float
+    sent: int  # bytes
+
+
+def _arrive(stream: Iterable[bytes], clients: int) -> Arrival:
+    """From bytes to table. Up to two regions' worth of clients are pooled as they are; more are
+    merged region by region as they come, and no more than one region is held at a time."""
+    sent, seconds, regions = 0, 0.0, []
+    stream = iter(stream)
+    size = REGION if clients > 2 * REGION else clients
+    while files := list(islice(stream, size)):  # making the bytes is not what is timed
+        began = time.perf_counter()
+        received = [gcfcp.ClientSummary.from_bytes(file) for file in files]
+        if size < clients:
+            received = [gcfcp.merge(received, f"region-{len(regions):03}")]
+        regions += received
+        seconds += time.perf_counter() - began
+        sent += sum(map(len, files))
+    began = time.perf_counter()
+    calibration = gcfcp.calibrate(regions, ALPHA)
+    return Arrival(calibration, seconds + time.perf_counter() - began, sent)
+
+
+def _peak_rss(clients: int, distinct: int) -> tuple[int, float]:
+    """In a process of its own: the most memory that it held beyond an idle one, and seconds."""
+    kilobyte = 1 if sys.platform == "darwin" else 1024
+    _originals(min(clients, distinct))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * kilobyte
+    arrival = _arrive(_sent(clients, distinct), clients)
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * kilobyte
+    return after - before, arrival.seconds
+
+
+def growth_with_clients(scale: Scale) -> list[Case]:
+    counts = (5, 20) if scale.quick else (10, 10**3, 10**5)
+    distinct = counts[1]
+    entries, arrivals = [], {}
+    for K in counts:
+        turns = 1 if K > 2 * REGION else scale.turns
+        runs = [_arrive(_sent(K, distinct), K) for _ in range(turns)]
+        arrivals[K] = runs[0]
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            peak, _ = pool.submit(_peak_rss, K, distinct).result()
+        figures = {
+            "bytes a client": runs[0].sent / K,
+            "peak MB": peak / 1e6,
+            "memory a client, bytes": peak / K,
+            "microseconds a client": Timing(tuple(r.seconds for r in runs)).median / K * 1e6,
+        }
+        timing = Timing(tuple(r.seconds for r in runs))
+        entries.append(Entry(f"K = {K:,}", timing, figures=figures))
+    checks = [_pooled_is_exact(arrivals[counts[0]])]
+    if counts[-1] > 2 * REGION:
+        checks.append(_merged_is_certified(arrivals[counts[1]], arrivals[counts[-1]]))
+    low, high = entries[1], entries[-1]
+    growth = high.figures["microseconds a client"] / low.figures["microseconds a client"]
+    return [
+        Case(
+            "clients",
+            "from bytes to table, growth with clients",
+            f"{', '.join(f'{K:,}' for K in counts)} summaries of 7 atoms x ~126 centroids",
+            tuple(entries),
+            (
+                at_most(f"time a client, {high.name} / {low.name}", growth, 2),
+                at_most(f"peak GB, {high.name}", high.figures["peak MB"] / 1e3, 8),
+            ),
+            tuple(checks),
+            (f"above {2 * REGION:,} clients, gcfcp.merge takes {REGION} at a time as they come",),
+        )
+    ]
+
+
+def _pooled_is_exact(arrival: Arrival) -> str:
+    """Each threshold of pooled summaries against a plain LP over all their centroids."""
+    calibration = arrival.calibration
+    scores = np.concatenate([s.values for s in calibration.summaries])
+    rows = np.concatenate(
+        [np.repeat(s.membership, np.diff(s.start), axis=0) for s in calibration.summaries]
+    )
+    weights = np.concatenate(
+        [s.counts * calibration.shares[s.client] / (s.n + 1) for s in calibration.summaries]
+    )
+    for row in calibration.threshold_table.membership:
+        exact = plain_lp(scores, rows, weights, calibration.test_weight, ALPHA, row)
+        found = float(calibration.thresholds(row[None])[0])
+        check(abs(found - exact) <= 1e-7 * (1 + abs(exact)), f"threshold {found} is {exact}")
+    return f"K = {len(calibration.summaries)}: every threshold equals a plain LP over all centroids"
+
+
+def _merged_is_certified(pooled: Arrival, merged: Arrival) -> str:
+    """The repeated clients have the same distribution as the originals, so the merged digests may
+    differ from the pooled centroids by no more than the merges certify, and only downwards."""
+    regions = merged.calibration.summaries
+    for a, row in enumerate(regions[0].membership):
+        values, counts, added = [], [], 0
+        for s in regions:
+            check(np.array_equal(s.membership[a], row), "regions describe the same atoms")
+            part = slice(s.start[a], s.start[a + 1])
+            values.append(s.values[part])
+            counts.append(s.counts[part])
+            added += int(s.errors[a])
+        originals = [
+            (s.values[s.start[a] : s.start[a + 1]], s.counts[s.start[a] : s.start[a + 1]])
+            for s in pooled.calibration.summaries
+        ]
+        grid = np.unique(np.concatenate(values))
+        F_merged = _cdf(np.concatenate(values), np.concatenate(counts), grid)
+        F_pooled = _cdf(*(np.concatenate(x) for x in zip(*originals, strict=True)), grid)
+        gap = F_pooled - F_merged
+        total = sum(int(c.sum()) for c in counts)
+        check(gap.min() >= -1e-12 and gap.max() <= added / total, f"atom {a} is within its error")
+    return "merged digests lie below the pooled ones, by no more than their certified error"
+
+
+def _cdf(values: data.Floats, counts: data.Ints, at: data.Floats) -> data.Floats:
+    order = np.argsort(values)
+    reached = np.concatenate([[0], np.cumsum(counts[order])])
+    levels: data.Floats = reached[np.searchsorted(values[order], at, side="right")] / reached[-1]
+    return levels

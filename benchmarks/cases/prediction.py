@@ -1,0 +1,83 @@
+"""Prediction: a lookup and a comparison, against the bare NumPy operations that it cannot avoid."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import gcfcp
+from benchmarks import data
+from benchmarks.measure import Case, Entry, Ratio, Scale, at_most, check, race
+
+
+def prediction(scale: Scale) -> list[Case]:
+    return [_sets(scale), _thresholds(scale)]
+
+
+def _sets(scale: Scale) -> Case:
+    n, L = scale.size(10_000, 500), scale.size(1_000, 100)
+    rng = np.random.default_rng(3)
+    probabilities = rng.dirichlet(np.full(L, 0.05), size=n)
+    problem = data.imagenet_sized(n, seed=3, clients=1)
+    thr = gcfcp.scores.THR()
+    summary = gcfcp.summarize(
+        thr.of(probabilities, rng.integers(L, size=n)),
+        problem.membership,
+        groups=problem.groups,
+        client="a",
+        score=thr,
+    )
+    predictor = gcfcp.Predictor(thr, gcfcp.calibrate([summary], 0.2))
+    thresholds = predictor.thresholds(problem.membership)[:, None]
+    least = 1.0 - thresholds
+
+    def ours() -> data.Bools:
+        return predictor.predict_set(probabilities, problem.membership)
+
+    what = "sets equal {y : 1 - p_y <= threshold}, computed score by score"
+    checked = check(np.array_equal(ours(), 1.0 - probabilities <= thresholds), what)
+    times = race({"bare comparison": lambda: probabilities >= least, "gcfcp": ours}, scale.turns)
+    ratio = Ratio.of(times["gcfcp"], times["bare comparison"])
+    return Case(
+        "sets",
+        "prediction sets",
+        f"{n:,} rows x {L:,} labels, 15 groups, float64",
+        tuple(Entry(name, t) for name, t in times.items()),
+        (at_most("time of p >= 1 - t x", ratio, 3),),
+        (checked,),
+    )
+
+
+def _thresholds(scale: Scale) -> Case:
+    n = scale.size(10**6, 10**4)
+    problem = data.overlapping(n, groups=16, atoms=200, seed=4)
+    summary = gcfcp.summarize(
+        problem.scores, problem.membership, groups=problem.groups, client="a", delta=100
+    )
+    calibration = gcfcp.calibrate([summary], 0.2)
+    by_atom = {
+        row.tobytes(): threshold
+        for row, threshold in zip(
+            calibration.threshold_table.membership,
+            calibration.threshold_table.thresholds_by_atom,
+            strict=True,
+        )
+    }
+
+    def ours() -> data.Floats:
+        return calibration.thresholds(problem.membership)
+
+    expected = np.array([by_atom[row.tobytes()] for row in problem.membership[:10_000]])
+    what = "every row gets its atom's threshold"
+    checked = check(np.array_equal(ours()[:10_000], expected), what)
+    times = race(
+        {"np.packbits": lambda: np.packbits(problem.membership, axis=1), "gcfcp": ours},
+        scale.turns,
+    )
+    return Case(
+        "lookup",
+        "thresholds of rows",
+        f"{n:,} rows x 16 groups, 200 atoms",
+        tuple(Entry(name, t) for name, t in times.items()),
+        (at_most("time of np.packbits x", Ratio.of(times["gcfcp"], times["np.packbits"]), 3),),
+        (checked,),
+    )

@@ -1,0 +1,56 @@
+"""Where figures come from: the machine, the versions, the threads."""
+
+from __future__ import annotations
+
+import os
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers import PACKAGES, version
+
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _memory_gb() -> float | None:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _blas_threads() -> list[dict[str, Any]]:
+    try:
+        from threadpoolctl import threadpool_info
+    except ImportError:
+        return []
+    return [{k: pool.get(k) for k in ("internal_api", "num_threads")} for pool in threadpool_info()]
+
+
+def machine() -> dict[str, Any]:
+    """What a reader needs to judge the figures."""
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory_gb": _memory_gb(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "load": [round(x, 2) for x in os.getloadavg()] if hasattr(os, "getloadavg") else None,
+        "threads": {
+            "environment": {k: os.environ[k] for k in _THREADS if k in os.environ},
+            "libraries": _blas_threads(),
+        },
+        "versions": {name: version(name) for name in ("gcfcp", "numpy", *PACKAGES)},
+    }

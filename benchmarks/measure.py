@@ -1,0 +1,168 @@
+"""Timings that can be compared, and what a benchmark finds.
+
+Contestants run in turns, so a machine that is busy for a while slows all of them alike; a ratio is
+the median over the turns of the ratio within a turn. All single timings are kept.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+import tracemalloc
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one contestant, a number for each turn."""
+
+    seconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """The quartiles, or what there is."""
+        return quartiles(self.seconds)
+
+    def each(self, count: float, once: float = 0.0) -> Timing:
+        """Seconds for one of `count`, with a share of what is paid `once`."""
+        return Timing(tuple(s / count + once for s in self.seconds))
+
+
+def quartiles(numbers: tuple[float, ...]) -> tuple[float, float]:
+    if len(numbers) < 3:
+        return min(numbers), max(numbers)
+    low, _, high = statistics.quantiles(numbers, n=4, method="inclusive")
+    return low, high
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """What a contestant returns that ran in another process and took its own time."""
+
+    seconds: float
+
+
+def race(contestants: Mapping[str, Callable[[], Any]], turns: int) -> dict[str, Timing]:
+    """Time the contestants in turns. Garbage is collected before each, not during any."""
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(turns):
+        for name, run in contestants.items():
+            gc.collect()
+            gc.disable()
+            try:
+                began = time.perf_counter()
+                result = run()
+                took = time.perf_counter() - began
+                seconds[name].append(result.seconds if isinstance(result, Elsewhere) else took)
+            finally:
+                gc.enable()
+    return {name: Timing(tuple(s)) for name, s in seconds.items()}
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times one contestant's time is another's, turn by turn."""
+
+    by_turn: tuple[float, ...]
+
+    @classmethod
+    def of(cls, over: Timing, under: Timing) -> Ratio:
+        if len(over.seconds) != len(under.seconds):
+            return cls((over.median / under.median,))
+        return cls(tuple(a / b for a, b in zip(over.seconds, under.seconds, strict=True)))
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.by_turn)
+
+
+def peak_memory(run: Callable[[], Any]) -> int:
+    """Bytes that were allocated at most at once while `run` ran, its arguments not included."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        run()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@dataclass(frozen=True)
+class Target:
+    """A promise about this run: `value` is at most (or at least) `limit`."""
+
+    claim: str
+    value: float
+    limit: float
+    at_least: bool = False
+    spread: tuple[float, float] | None = None
+
+    @property
+    def met(self) -> bool:
+        return self.value >= self.limit if self.at_least else self.value <= self.limit
+
+
+def at_most(claim: str, value: float | Ratio, limit: float) -> Target:
+    return _target(claim, value, limit, at_least=False)
+
+
+def at_least(claim: str, value: float | Ratio, limit: float) -> Target:
+    return _target(claim, value, limit, at_least=True)
+
+
+def _target(claim: str, value: float | Ratio, limit: float, at_least: bool) -> Target:
+    if isinstance(value, Ratio):
+        return Target(claim, value.median, limit, at_least, quartiles(value.by_turn))
+    return Target(claim, value, limit, at_least)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One contestant in a case: its times, or why there are none; other figures beside them."""
+
+    name: str
+    timing: Timing | None = None
+    why_not: str | None = None
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large a run is: `quick` shows that the benchmark works, and its times mean little."""
+
+    quick: bool
+    turns: int
+
+    def size(self, full: int, quick: int) -> int:
+        return quick if self.quick else full
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the table: what was measured on which data, and what was promised."""
+
+    key: str
+    what: str
+    data: str
+    entries: tuple[Entry, ...]
+    targets: tuple[Target, ...] = ()
+    checks: tuple[str, ...] = ()  # what was compared with an oracle, and held
+    notes: tuple[str, ...] = ()
+
+
+class CheckError(AssertionError):
+    """A result differs from its oracle: nothing about its speed is worth telling."""
+
+
+def check(holds: bool, what: str) -> str:
+    """`what`, for the record, if it holds."""
+    if not holds:
+        raise CheckError(f"does not hold: {what}")
+    return what

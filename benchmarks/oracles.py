@@ -1,0 +1,79 @@
+"""What the solver is raced against, and checked with: the plain LP, and the paper's bisection.
+
+Both take raw records with weights lambda_k, the test point's weight and membership row, and know
+nothing of atoms. Weights are scaled to a large total, far above an LP solver's tolerances.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.optimize import linprog
+
+from benchmarks.data import Bools, Floats
+
+_TOTAL = 1e6
+_STEP = 1e-8  # of the total: far below the weight of a record, far above a tolerance
+_OPTIONS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+
+
+def plain_lp(
+    scores: Floats, membership: Bools, weights: Floats, test: float, alpha: float, row: Bools
+) -> float:
+    """S* of one test point from one LP over all n records.
+
+    v(t) = max { sum_i eta_i S_i : sum_i eta_i Phi_i = -t Phi_test, eta in the boxes } has the
+    derivative -beta' Phi_test, and S* is that at t = (1 - alpha) w_test from the left.
+    """
+    unit = _TOTAL / (weights.sum() + test)
+    t = (1 - alpha) * test * unit - _STEP * _TOTAL
+    solved = linprog(
+        -scores,
+        A_eq=membership.T.astype(float),
+        b_eq=-t * row,
+        bounds=np.outer(weights * unit, [-alpha, 1 - alpha]),
+        options=_OPTIONS,
+    )
+    if solved.status == 2:
+        return math.inf
+    if solved.status:
+        raise ArithmeticError(solved.message)
+    return float(-solved.eqlin.marginals @ row)
+
+
+def bisection(
+    scores: Floats,
+    membership: Bools,
+    weights: Floats,
+    test: float,
+    alpha: float,
+    row: Bools,
+    precision: float = 1e-3,
+) -> float:
+    """S* as the paper computes it (its appendix on the dual, after Gibbs et al., Algorithm 1):
+    search for the largest S at which the test point's dual variable is below (1 - alpha) w_test.
+
+    Each step solves the dual over all n records and the test point. The search is between the
+    smallest score and twice the largest, to `precision` of that range: ten steps at the default,
+    and every further digit costs more than three.
+    """
+    unit = _TOTAL / (weights.sum() + test)
+    A = np.vstack([membership, row]).T.astype(float)
+    bounds = np.outer(np.append(weights, test) * unit, [-alpha, 1 - alpha])
+    none = np.zeros(len(A))
+
+    def at_its_bound(S: float) -> bool:
+        solved = linprog(-np.append(scores, S), A_eq=A, b_eq=none, bounds=bounds, options=_OPTIONS)
+        if solved.status:
+            raise ArithmeticError(solved.message)
+        return bool(solved.x[-1] >= (1 - alpha) * test * unit - _STEP * _TOTAL)
+
+    low, high = float(scores.min()), 2 * float(scores.max())
+    tolerance = precision * (high - low)
+    if not at_its_bound(high):
+        return math.inf
+    while high - low > tolerance:
+        middle = (low + high) / 2
+        low, high = (low, middle) if at_its_bound(middle) else (middle, high)
+    return high

@@ -1,0 +1,248 @@
+"""What was found, for people and for programs: a table, Markdown, JSON and a chart."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import Case, Entry, Target
+
+COMMAND = "python3 dev.py bench"
+
+
+def seconds(s: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if s >= size:
+            return f"{s / size:.3g} {unit}"
+    return f"{s * 1e9:.3g} ns"
+
+
+def number(x: float) -> str:
+    if x == int(x) and abs(x) < 1e15:
+        return f"{int(x):,}"
+    return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}"
+
+
+def _time(entry: Entry) -> str:
+    if entry.timing is None:
+        return entry.why_not or ""
+    low, high = entry.timing.spread
+    runs = len(entry.timing.seconds)
+    if runs == 1:
+        return f"{seconds(entry.timing.median)} (1 run)"
+    return f"{seconds(entry.timing.median)} ({seconds(low)} to {seconds(high)}, {runs} runs)"
+
+
+def _figures(entry: Entry) -> str:
+    return ", ".join(f"{name} {number(value)}" for name, value in entry.figures.items())
+
+
+def _measured(target: Target) -> str:
+    shown = number(target.value)
+    if target.spread is not None:
+        shown += f" ({number(target.spread[0])} to {number(target.spread[1])})"
+    return shown
+
+
+def _limit(target: Target) -> str:
+    return f"{'>=' if target.at_least else '<='} {number(target.limit)}"
+
+
+def _verdict(target: Target, quick: bool) -> str:
+    if quick:
+        return "not judged"
+    return "met" if target.met else "**missed**"
+
+
+def as_json(cases: list[Case], machine: dict[str, Any], quick: bool) -> str:
+    found = []
+    for case in cases:
+        entry = asdict(case)
+        for target, plain in zip(case.targets, entry["targets"], strict=True):
+            plain["met"] = target.met
+        found.append(entry)
+    return json.dumps({"quick": quick, "machine": machine, "cases": found}, indent=1)
+
+
+def _head(machine: dict[str, Any], quick: bool) -> list[str]:
+    versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items())
+    libraries = ", ".join(
+        f"{p['internal_api']} {p['num_threads']}" for p in machine["threads"]["libraries"]
+    )
+    lines = [
+        f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gb']} GB, "
+        f"{machine['system']}, Python {machine['python']}, {machine['date']}, "
+        f"load before the run {machine['load']}.",
+        f"Versions: {versions}.",
+        f"Threads: np.sort, gcfcp's own loops and the LPs use one; {libraries or 'BLAS unknown'}.",
+        "Times are medians (quartiles, number of runs) of runs in turns; ratios are medians over "
+        "the turns of the ratio within a turn.",
+    ]
+    if quick:
+        lines.insert(0, "**Quick mode: it shows that the benchmark works; its times mean little.**")
+    return lines
+
+
+def as_markdown(cases: list[Case], machine: dict[str, Any], quick: bool) -> str:
+    lines = ["# Benchmarks", "", f"Made by `{COMMAND}`.", "", *_paragraphs(_head(machine, quick))]
+    lines += ["## Targets", "", *target_table(cases, quick), "", "## Everything", ""]
+    for case in cases:
+        lines += [f"### {case.what}: {case.data}", "", "| what | time | figures |", "|---|---|---|"]
+        lines += [f"| {e.name} | {_time(e)} | {_figures(e)} |" for e in case.entries]
+        lines.append("")
+        lines += [f"- Checked: {text}." for text in case.checks]
+        lines += [f"- {text}." for text in case.notes]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _paragraphs(lines: list[str]) -> list[str]:
+    return [part for line in lines for part in (line, "")]
+
+
+def target_table(cases: list[Case], quick: bool) -> list[str]:
+    lines = ["| what | data | ratio or figure | target | measured | |", "|---|---|---|---|---|---|"]
+    return lines + [
+        f"| {case.what} | {case.data} | {target.claim} | {_limit(target)} | "
+        f"{_measured(target)} | {_verdict(target, quick)} |"
+        for case in cases
+        for target in case.targets
+    ]
+
+
+def as_text(case: Case, quick: bool) -> str:
+    """One case, for the terminal."""
+    width = max(len(e.name) for e in case.entries)
+    return "\n".join(
+        [
+            f"{case.what}: {case.data}",
+            *(f"  {e.name:{width}}  {_time(e)}  {_figures(e)}".rstrip() for e in case.entries),
+            *(
+                f"  -> {t.claim}: {_measured(t)}; target {_limit(t)}: "
+                + _verdict(t, quick).strip("*")
+                for t in case.targets
+            ),
+        ]
+    )
+
+
+# --- the chart -----------------------------------------------------------------------------------
+
+# Okabe and Ito's colours, told apart by every kind of colour vision; markers differ as well.
+BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#7F7F7F"
+
+
+def draw(cases: list[Case], folder: Path) -> list[Path]:
+    """How many times the fastest alternative takes, and three curves of growth."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    by_key = {case.key: case for case in cases}
+    settings = {"font.size": 10, "svg.hashsalt": "gcfcp", "axes.spines.right": False}
+    with plt.rc_context({**settings, "axes.spines.top": False}):
+        figure, axes = plt.subplots(2, 2, figsize=(11, 7.5), layout="constrained")
+        _bars(axes[0, 0], by_key)
+        _growth_with_records(axes[0, 1], by_key)
+        _growth_with_groups(axes[1, 0], by_key)
+        _growth_with_clients(axes[1, 1], by_key)
+        paths = [folder / "chart.png", folder / "chart.svg"]
+        for path in paths:
+            metadata = {"Date": None} if path.suffix == ".svg" else None
+            figure.savefig(path, dpi=150, metadata=metadata)
+        plt.close(figure)
+    return paths
+
+
+def _times(case: Case | None) -> dict[str, float]:
+    entries = case.entries if case else ()
+    return {e.name: e.timing.median for e in entries if e.timing is not None}
+
+
+def _bars(ax: Any, by_key: dict[str, Case]) -> None:
+    """Times as a multiple of ours, on the same data in the same run."""
+    bars: list[tuple[str, float]] = []
+
+    def add(key: str, ours: str, names: dict[str, str]) -> None:
+        times = _times(by_key.get(key))
+        for name, label in names.items():
+            if name in times and ours in times:
+                bars.append((label, times[name] / times[ours]))
+
+    largest = max((k for k in by_key if k.startswith("digest-")), default="", key=len)
+    digests = [n for n in _times(by_key.get(largest)) if not n.startswith("gcfcp")]
+    n = largest.removeprefix("digest-")
+    add(largest, "gcfcp mean", {name: f"digest of {int(n or 0):,}: {name}" for name in digests})
+    add("table-imagenet", "gcfcp, all atoms", {"plain LP, one atom": "50 thresholds: ONE plain LP"})
+    peers = ("conditionalconformal", "MAPIE conditional", "the paper's bisection")
+    add("points", "gcfcp, 5 clients, delta = 250", {p: f"a test point: {p}" for p in peers})
+    if not bars:
+        ax.set_axis_off()
+        return
+    labels, ratios = zip(*bars, strict=True)
+    colours = [GREY if "np.sort" in label else BLUE for label in labels]
+    ax.barh(range(len(bars)), ratios, color=colours)
+    ax.set_yticks(range(len(bars)), labels)
+    ax.invert_yaxis()
+    ax.set_xscale("log")
+    ax.set_xlim(min(0.5, *ratios), max(ratios) * 12)
+    ax.axvline(1, color="black", linewidth=1)
+    for i, ratio in enumerate(ratios):
+        ax.annotate(
+            f"{number(ratio)} x", (ratio, i), (4, 0), textcoords="offset points", va="center"
+        )
+    ax.set_title("Time, as a multiple of gcfcp's (line: gcfcp)", loc="left")
+
+
+def _curve(ax: Any, xs: list[float], ys: list[float], label: str, style: tuple[str, str]) -> None:
+    ax.plot(xs, ys, color=style[0], marker=style[1], label=label)
+
+
+def _after(text: str, mark: str) -> float:
+    return float(text.split(mark)[1].split(",  ")[0].replace(",", ""))
+
+
+def _growth_with_records(ax: Any, by_key: dict[str, Case]) -> None:
+    times = _times(by_key.get("records"))
+    xs = [_after(name, "n = ") for name in times]
+    _curve(ax, xs, list(times.values()), "gcfcp, all 50 thresholds", (BLUE, "o"))
+    lp = _times(by_key.get("table-imagenet")).get("plain LP, one atom")
+    if lp is not None and xs:
+        _curve(ax, [40_000], [lp], "plain LP, ONE threshold", (ORANGE, "s"))
+    _log(ax, "records", "seconds", "Solver, 15 groups, 50 atoms, exact")
+
+
+def _growth_with_groups(ax: Any, by_key: dict[str, Case]) -> None:
+    entries = by_key["groups"].entries if "groups" in by_key else ()
+    for start, label, style in (
+        ("gcfcp", "gcfcp", (BLUE, "o")),
+        ("plain LP", "plain LP", (ORANGE, "s")),
+    ):
+        own = [e for e in entries if e.name.startswith(start)]
+        xs = [float(e.name.split(", ")[1].split(" ")[0]) for e in own]
+        _curve(ax, xs, [e.figures["ms a threshold"] for e in own], label, style)
+    _log(ax, "groups", "milliseconds a threshold", "Solver, up to 1,000 atoms, exact")
+
+
+def _growth_with_clients(ax: Any, by_key: dict[str, Case]) -> None:
+    times = _times(by_key.get("clients"))
+    xs = [_after(name, "K = ") for name in times]
+    _curve(ax, xs, list(times.values()), "gcfcp", (GREEN, "o"))
+    if len(xs) > 1:
+        last = times[list(times)[-1]]
+        share = xs[0] / xs[-1]
+        ax.plot([xs[0], xs[-1]], [last * share, last], color=GREY, linestyle=":", label="linear")
+    _log(ax, "clients", "seconds", "From bytes to table, 7 atoms x 126 centroids a client")
+
+
+def _log(ax: Any, x: str, y: str, title: str) -> None:
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.set_xlabel(x)
+    ax.set_ylabel(y)
+    ax.set_title(title, loc="left")
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(frameon=False)

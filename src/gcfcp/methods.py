@@ -279,8 +279,8 @@ def importance_weighted(
 
     Record i of client k weighs pi_k/(n_k+1) r_k(y_ki) with r_k(y) = q(y)/p_k(y) clipped to
     [1/clip, clip]; p_k is the add-one histogram of the client's labels and q = sum_k pi_k p_k.
-    The test point's label is unknown, so it weighs sum_k pi_k/(n_k+1) max_y r_k(y): no rank is
-    too low. Clients are triples (scores, membership, labels), or `labels` gives those of each
+    The test point's label is unknown, so it weighs as much as the heaviest record of each client,
+    sum_k pi_k/(n_k+1) max_i r_k(y_ki). Clients are triples (scores, membership, labels), or `labels` gives those of each
     client, whole numbers from 0. rule: "first", "max", or "constant": one threshold for all.
     """
     _check_rule(rule, "first", "max", "constant")
@@ -294,7 +294,7 @@ def importance_weighted(
     target = np.array([float(p) for p in problem.shares]) @ density
     ratio = np.clip(target / density, 1 / clip, clip)
     rate = problem.weights.rate
-    test = float(rate @ ratio.max(axis=1))
+    test = float(rate @ np.where(counts > 0, ratio, 0).max(axis=1))
     weights = np.concatenate([rate[k] * ratio[k][c.labels] for k, c in enumerate(fed.clients)])
     if rule == "constant":
         table = _constant(fed, problem.alpha, _quantile(fed.scores, weights, test, problem.alpha))

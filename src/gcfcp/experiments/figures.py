@@ -1,0 +1,248 @@
+"""The paper's figures. Colours and markers are those of `gcfcp.plots`; error bars are 3 SE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gcfcp.experiments.tables import Mean
+from gcfcp.plots import COLOURS, MARKERS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Floats = NDArray[np.float64]
+_LINES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)), "-", (0, (3, 1)))
+_INK = "0.25"
+_COLOURS = (*COLOURS, "#000000", "#8C6D31")
+_MARKERS = (*MARKERS, "X", "<")
+
+
+def figure(
+    width: float, height: float, columns: int = 1, **options: Any
+) -> tuple[Figure, NDArray[Any]]:
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(width, height), layout="constrained")
+    return made, made.subplots(1, columns, squeeze=False, **options)
+
+
+def save(made: Figure, path: Path, command: str) -> list[Path]:
+    """PNG and SVG, the same bytes each time, with the command inside."""
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.hashsalt": "gcfcp", "svg.fonttype": "path"}):
+        made.savefig(path.with_suffix(".svg"), metadata={"Date": None, "Description": command})
+        made.savefig(
+            path.with_suffix(".png"),
+            dpi=150,
+            metadata={"Software": None, "Description": command},
+        )
+    return [path.with_suffix(".png"), path.with_suffix(".svg")]
+
+
+def _bare(ax: Axes) -> None:
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(color="0.5", alpha=0.18, linewidth=0.8)
+    ax.set_axisbelow(True)
+
+
+def _look(i: int) -> dict[str, Any]:
+    colour = _COLOURS[i % len(_COLOURS)]
+    return {
+        "color": colour,
+        "marker": _MARKERS[i % len(_MARKERS)],
+        "markersize": 5.5,
+        "markerfacecolor": colour if i % 2 == 0 else "white",
+        "markeredgewidth": 1.3,
+    }
+
+
+def _bars(means: Sequence[Mean]) -> Floats:
+    bars: Floats = np.nan_to_num(3 * np.array([m.error for m in means]))
+    return bars
+
+
+def _legend(made: Figure, ax: Axes, columns: int) -> None:
+    handles, labels = ax.get_legend_handles_labels()
+    made.legend(handles, labels, loc="outside upper left", ncols=columns, frameon=False, fontsize=9)
+
+
+def by_group(
+    series: Mapping[str, Sequence[Mean]],
+    groups: Sequence[str],
+    line: float,
+    label: str,
+    line_label: str,
+    note: str = "",
+) -> Figure:
+    """A value for each method in each group, groups side by side."""
+    made, axes = figure(1.6 + 1.6 * len(groups), 4.3)
+    ax = axes[0, 0]
+    ax.axhline(line, color=_INK, linestyle=(0, (4, 3)), linewidth=1.2, label=line_label, zorder=1)
+    at = np.arange(len(groups))
+    for i, (name, means) in enumerate(series.items()):
+        offset = 0.62 * (i / max(len(series) - 1, 1) - 0.5)
+        ax.errorbar(
+            at + offset,
+            [m.value for m in means],
+            yerr=_bars(means),
+            label=name,
+            linestyle="none",
+            elinewidth=1.4,
+            capsize=2.5,
+            **_look(i),
+        )
+    for x in at[1:]:
+        ax.axvline(x - 0.5, color="0.85", linewidth=0.8, zorder=0)
+    ax.set_xticks(at, groups)
+    ax.set_xlim(-0.5, len(groups) - 0.5)
+    ax.set_xlabel(f"group{note and '   '}{note}")
+    ax.set_ylabel(f"{label} (bars: 3 standard errors)")
+    _bare(ax)
+    ax.grid(axis="x", visible=False)
+    _legend(made, ax, 2)
+    return made
+
+
+def by_group_rows(
+    series: Mapping[str, Sequence[Mean]],
+    groups: Sequence[str],
+    label: str,
+    line: float | None = None,
+    note: str = "",
+    log: bool = False,
+) -> Figure:
+    """The same with groups below each other, for many groups with long names."""
+    made, axes = figure(8.2, 1.6 + len(groups) * (0.16 + 0.075 * len(series)))
+    ax = axes[0, 0]
+    if line is not None:
+        ax.axvline(line, color=_INK, linestyle=(0, (4, 3)), linewidth=1.2, label=f"target {line:g}")
+    at = np.arange(len(groups))
+    for i, (name, means) in enumerate(series.items()):
+        offset = 0.72 * (i / max(len(series) - 1, 1) - 0.5)
+        ax.errorbar(
+            [m.value for m in means],
+            at + offset,
+            xerr=_bars(means),
+            label=name,
+            linestyle="none",
+            elinewidth=1.2,
+            **_look(i),
+        )
+    for y in at[1::2]:
+        ax.axhspan(y - 0.5, y + 0.5, color="0.5", alpha=0.08, linewidth=0, zorder=0)
+    ax.set_yticks(at, groups)
+    ax.tick_params(axis="y", length=0)
+    ax.set_ylim(len(groups) - 0.5, -0.5)
+    if log:
+        ax.set_xscale("log")
+    ax.set_xlabel(f"{label} (bars: 3 standard errors){note and '   '}{note}")
+    _bare(ax)
+    ax.grid(axis="y", visible=False)
+    _legend(made, ax, 2)
+    return made
+
+
+def bands(
+    x: Floats,
+    centre: Floats,
+    thresholds: Mapping[str, Floats],
+    x_test: Floats,
+    y_test: Floats,
+    intervals: Sequence[Sequence[float]],
+) -> Figure:
+    """Prediction intervals over x, with the test points and the groups below."""
+    made, axes = figure(7.4, 4.6)
+    ax = axes[0, 0]
+    ax.plot(x_test, y_test, ".", color="0.55", markersize=4, label="test points", zorder=1)
+    ax.plot(x, centre, color="black", linewidth=1.6, label="linear regression", zorder=3)
+    ends = []
+    for i, (name, t) in enumerate(thresholds.items()):
+        look = {"color": _COLOURS[i], "linestyle": _LINES[i], "linewidth": 2.2 - 0.25 * i}
+        ax.plot(x, centre + t, label=name, zorder=4 + i, **look)
+        ax.plot(x, centre - t, zorder=4 + i, **look)
+        ends += [centre + t, centre - t]
+        if i == 0:
+            ax.fill_between(x, centre - t, centre + t, color=_COLOURS[i], alpha=0.1, linewidth=0)
+    low = min(float(np.min(e)) for e in ends) - 1.6
+    high = max(float(np.max(e)) for e in ends) + 1.0
+    outside = int(np.count_nonzero((y_test < low) | (y_test > high)))
+    for g, (a, b) in enumerate(intervals):
+        y = low + 0.25 + 0.28 * (g % 2)
+        ax.plot([a + 0.02, b - 0.02], [y, y], color="0.35", linewidth=3, solid_capstyle="butt")
+        ax.text((a + b) / 2, y + 0.06, f"G{g + 1}", ha="center", fontsize=8, color="0.25")
+    ax.set_ylim(low, high)
+    ax.set_xlim(float(x[0]), float(x[-1]))
+    ax.set_xlabel("x" + (f"   ({outside} test points lie outside the picture)" if outside else ""))
+    ax.set_ylabel("y")
+    _bare(ax)
+    _legend(made, ax, 3)
+    return made
+
+
+def curves(
+    alphas: Sequence[float],
+    series: Mapping[str, Mapping[str, Sequence[Mean]]],
+    groups: Sequence[str],
+    label: str,
+    diagonal: bool,
+    note: str = "",
+) -> Figure:
+    """A panel for each group, over the coverage level 1 - alpha."""
+    made, axes = figure(1.2 + 2.5 * len(groups), 3.5, len(groups), sharey=True)
+    level = 1 - np.asarray(alphas)
+    for ax, group in zip(axes[0], groups, strict=True):
+        if diagonal:
+            ax.plot(level, level, color=_INK, linestyle=(0, (4, 3)), linewidth=1.1, label="target")
+        for i, (name, own) in enumerate(series.items()):
+            means = own[group]
+            ax.errorbar(
+                level,
+                [m.value for m in means],
+                yerr=_bars(means),
+                label=name,
+                linestyle=_LINES[i],
+                linewidth=1.5,
+                **_look(i),
+            )
+        ax.set_title(group, fontsize=10)
+        ax.set_xlabel("coverage level 1-α")
+        _bare(ax)
+    axes[0, 0].set_ylabel(label)
+    if note:
+        made.supxlabel(note, fontsize=9, color="0.3")
+    _legend(made, axes[0, 0], 3)
+    return made
+
+
+def over_delta(
+    deltas: Sequence[float],
+    series: Mapping[str, Sequence[float]],
+    target: float,
+    label: str,
+    note: str = "",
+    xlabel: str = "compression δ",
+) -> Figure:
+    """One line for each series over delta (or another number), on a logarithmic axis."""
+    made, axes = figure(7.4, 4.2)
+    ax = axes[0, 0]
+    ax.axhline(target, color=_INK, linestyle=(0, (4, 3)), linewidth=1.2, label=f"target {target:g}")
+    for i, (name, values) in enumerate(series.items()):
+        # Two lines a score: the paper's way and ours share its colour.
+        look = _look(i // 2)
+        look["markerfacecolor"] = look["color"] if i % 2 else "white"
+        ax.plot(deltas, values, label=name, linestyle="-" if i % 2 else (0, (5, 2)), **look)
+    ax.set_xscale("log")
+    ax.set_xticks(deltas, [f"{d:g}" for d in deltas])
+    ax.minorticks_off()
+    ax.set_xlabel(f"{xlabel}{note and '   '}{note}")
+    ax.set_ylabel(label)
+    _bare(ax)
+    _legend(made, ax, 3)
+    return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -70,6 +71,7 @@ def name_of(k: int) -> str:
 def summary_of(k: int, **changes: Any) -> gcfcp.ClientSummary:
     scores, membership = data_of(k)
     options: dict[str, Any] = {"groups": GROUPS, "client": name_of(k), "min_count": 10}
+    options["delta"] = 250.0
     return gcfcp.summarize(scores, membership, **(options | {"score": SCORE} | changes))
 
 
@@ -644,23 +646,26 @@ def run_ready(sites: Path, nodes: dict[int, InProcessNode], **changes: Any) -> N
     ready.server(InProcessGrid(nodes), context)
 
 
+def gcfcp_command(command: str) -> None:
+    from gcfcp import cli
+
+    cli.run(shlex.split(command))
+
+
 def test_the_ready_app_gives_the_bytes_of_the_command_line(sites: Path) -> None:
     nodes = {k: InProcessNode(ready.client, node_of(sites, name)) for k, name in enumerate("abc")}
     run_ready(sites, nodes, audit=True)
-    from gcfcp import tabular
-
-    groups, summaries = gcfcp.Groups.from_toml(sites / "groups.toml"), []
+    files = []
     for name in "abc":
-        with tabular.open_table(sites / f"{name}-data.parquet") as table:
-            by = tabular.scoring(table, "thr")
-            summary, _ = tabular.summarize_table(
-                table, by, groups=groups, client=f"hospital-{name}", min_count=10
-            )
-        summaries.append(summary)
+        files.append(str(sites / f"hospital-{name}.gcfcp"))
+        data, groups = sites / f"{name}-data.parquet", sites / "groups.toml"
+        command = f"summarize {data} --groups {groups} --client hospital-{name} --score thr"
+        gcfcp_command(f"{command} --min-count 10 -o {files[-1]}")
         kept = sites / f"round/summaries/hospital-{name}.gcfcp"
-        assert kept.read_bytes() == summary.to_bytes()
-    predictor = gcfcp.Predictor(gcfcp.scores.THR(), gcfcp.calibrate(summaries, 0.1))
-    assert (sites / "round/predictor.json").read_text() == predictor.to_json()
+        assert kept.read_bytes() == Path(files[-1]).read_bytes()
+    gcfcp_command(f"calibrate {' '.join(files)} --alpha 0.1 -o {sites / 'by-files.json'}")
+    written = (sites / "round/predictor.json").read_bytes()
+    assert written == (sites / "by-files.json").read_bytes()
     record = record_of(sites / "round")
     assert [e["status"] for e in record["audits"]] == ["answered"] * 3
     assert [c["n"] for c in record["audit"]["clients"]] == [400] * 3
@@ -772,17 +777,17 @@ def test_a_roster_binds_names_to_keys(tmp_path: Path) -> None:
             read_roster(tmp_path / "r.toml")
 
 
-def test_the_mixture_may_come_from_a_file(sites: Path) -> None:
-    (sites / "mixture.toml").write_text(
-        "[mixture]\nhospital-a = 0.5\nhospital-b = 0.3\nhospital-c = 0.2\n"
-    )
+def test_the_mixture_is_written_as_on_the_command_line(sites: Path) -> None:
+    weights = {"hospital-a": 0.5, "hospital-b": 0.3, "hospital-c": 0.2}
+    (sites / "mixture.json").write_text(json.dumps(weights))
     nodes = {k: InProcessNode(ready.client, node_of(sites, name)) for k, name in enumerate("abc")}
-    run_ready(sites, nodes, mixture=str(sites / "mixture.toml"))
-    shares = record_of(sites / "round")["shares"]
-    assert shares == {"hospital-a": 0.5, "hospital-b": 0.3, "hospital-c": 0.2}
-    (sites / "mixture.toml").write_text("hospital-a = 1")
-    with pytest.raises(GCFCPError, match=r"no table \[mixture\]"):
-        ready.setup_of(run_config(sites, mixture=str(sites / "mixture.toml")))
+    for text in (str(sites / "mixture.json"), "hospital-a=0.5, hospital-b=0.3,hospital-c=0.2"):
+        run_ready(sites, nodes, mixture=text)
+        assert record_of(sites / "round")["shares"] == weights
+    (sites / "mixture.json").write_text("[1]")
+    for text in (str(sites / "mixture.json"), "equal", "a=1,b", "/nowhere.json"):
+        with pytest.raises(GCFCPError, match=r"mixture|cannot read"):
+            ready.setup_of(run_config(sites, mixture=text))
 
 
 def test_the_app_directory_is_written_once_and_flower_accepts_it(

@@ -26,12 +26,12 @@ The server's run configuration is in the app directory's pyproject.toml, with it
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from gcfcp import codec, tabular
 from gcfcp.audit import Audit
@@ -100,9 +100,15 @@ def _load_data(question: Question, node: NodeConfig) -> ClientSummary:
             min_count=question.min_count,
             model=question.model,
             missing=str(node.get("missing", "error")),
-            rng=np.random.default_rng(node.get("seed")),
+            rng=_generator(question, node),
         )
     return summary
+
+
+def _generator(question: Question, node: NodeConfig) -> Generator | None:
+    if not getattr(question.score, "randomized", False):
+        return None
+    return np.random.default_rng(node.get("seed"))
 
 
 def _audit_data(predictor: Predictor, question: Question, node: NodeConfig) -> Audit:
@@ -113,7 +119,7 @@ def _audit_data(predictor: Predictor, question: Question, node: NodeConfig) -> A
             client=client_side.name_of(node),
             min_count=question.min_count,
             missing=str(node.get("missing", "error")),
-            rng=np.random.default_rng(node.get("seed")),
+            rng=_generator(question, node),
         )
     return audit
 
@@ -161,16 +167,32 @@ def _parameters(text: Any) -> dict[str, Any]:
 
 
 def _mixture(text: str) -> Mixture:
+    """As `gcfcp calibrate --mixture` takes it: a word, a=0.5,b=0.5, or a JSON file."""
     if text in ("uniform", "proportional"):
         return text
-    try:
-        table = tomllib.loads(codec.read(text).decode("utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-        raise GCFCPError(f"mixture file {text} is not TOML") from None
-    mixture = table.get("mixture")
-    if not isinstance(mixture, dict):
-        raise GCFCPError(f"mixture file {text} has no table [mixture] with lines NAME = WEIGHT")
-    return mixture
+    if text.endswith(".json"):
+        try:
+            mixture = json.loads(codec.read(text))
+        except ValueError as error:
+            if isinstance(error, GCFCPError):
+                raise
+            mixture = None
+        if not isinstance(mixture, dict):
+            raise GCFCPError(f"mixture file {text} is not a JSON object of weights")
+        return mixture
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, number = part.rpartition("=")
+        try:
+            weights[name.strip()] = float(number)
+        except ValueError:
+            name = ""
+        if not name:
+            raise GCFCPError(
+                f"mixture={text!r:.60} is neither uniform, proportional, a=0.5,b=0.5 nor a .json "
+                "file"
+            )
+    return weights
 
 
 # --- values of a configuration -------------------------------------------------------------------

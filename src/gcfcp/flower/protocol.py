@@ -130,6 +130,8 @@ class Question:
             check_name("model", self.model)
         if type(self.delta) not in (int, float) or not 2 <= self.delta < math.inf:
             raise GCFCPError(f"delta={self.delta!r:.40} is not a number of at least 2")
+        # As the command line gives it: 250 and 250.0 are not the same bytes in a summary.
+        object.__setattr__(self, "delta", float(self.delta))
         if self.representative not in ("upper", "mean"):
             raise GCFCPError(
                 f"representative={self.representative!r:.40} is neither 'mean' nor 'upper'"

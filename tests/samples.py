@@ -44,7 +44,11 @@ def _report(rows: list[Rows], groups: gcfcp.Groups, thresholds, scale: float) ->
 
 
 def _sample(
-    calibration_rows: list[Rows], test_rows: list[Rows], groups: gcfcp.Groups, min_count: int
+    calibration_rows: list[Rows],
+    test_rows: list[Rows],
+    groups: gcfcp.Groups,
+    min_count: int,
+    rule: str,
 ) -> Sample:
     summaries = [
         gcfcp.summarize(
@@ -54,24 +58,20 @@ def _sample(
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", gcfcp.GCFCPWarning)
-        calibration = gcfcp.calibrate(summaries, alpha=0.1)
-        plan = gcfcp.plan(summaries, alpha=0.1)
-        pooled = np.concatenate([s for s, _ in calibration_rows])
-        largest = max(len(s) for s, _ in calibration_rows)
-        heavy = np.concatenate([s for s, _ in calibration_rows if len(s) == largest])
-        ours = _report(test_rows, groups, lambda s, m: calibration.thresholds(m), 2.0)
-        split = _report(
-            test_rows, groups, lambda s, m: np.full(len(s), np.quantile(heavy, 0.9)), 2.0
-        )
-        fed = _report(
-            test_rows, groups, lambda s, m: np.full(len(s), np.quantile(pooled, 0.9)), 2.0
-        )
+        calibration = gcfcp.calibrate(summaries, alpha=0.1, rule=rule)
+        plan = gcfcp.plan(summaries, alpha=0.1, rule=rule)
+    largest = max((s for s, _ in calibration_rows), key=len)
+    pooled = np.concatenate([s for s, _ in calibration_rows])
+    alone, together = np.quantile(largest, 0.9), np.quantile(pooled, 0.9)
     return Sample(
         calibration,
         gcfcp.Predictor("residual", calibration),
         plan,
-        ours,
-        {"split CP": split, "FedCP": fed},
+        _report(test_rows, groups, lambda s, m: calibration.thresholds(m), 2.0),
+        {
+            "split CP": _report(test_rows, groups, lambda s, m: np.full(len(s), alone), 2.0),
+            "FedCP": _report(test_rows, groups, lambda s, m: np.full(len(s), together), 2.0),
+        },
     )
 
 
@@ -95,6 +95,7 @@ def small() -> Sample:
         [rows(2 * n, k) for k, n in enumerate(sizes)],
         groups,
         2,
+        "simultaneous",
     )
 
 
@@ -132,4 +133,4 @@ def large() -> Sample:
         return np.abs(rng.normal(0, 1 + 0.4 * membership[:, :5].sum(axis=1))), membership
 
     sizes = np.maximum(90, rng.lognormal(6.3, 0.8, 40).astype(int))
-    return _sample([rows(n) for n in sizes], [rows(n) for n in sizes], groups, 1)
+    return _sample([rows(n) for n in sizes], [rows(n) for n in sizes], groups, 1, "max")

@@ -47,17 +47,17 @@ def coverage_by_group(reports: Reports, ax: Axes | None = None) -> Axes:
     alpha = next(iter(series.values())).alpha
     if alpha is not None:
         ax.axvline(1 - alpha, color=_GREY, linestyle=(0, (4, 3)), linewidth=1.2, zorder=1)
+    handles: dict[str, Any] = {}
     for i, (name, report) in enumerate(series.items()):
         found = {g.group: g for g in report.groups}
         rows = [(y, found[g]) for y, g in enumerate(groups) if g in found and _known(found[g])]
         y = np.array([row for row, _ in rows]) + _offset(i, len(series))
         coverage = np.array([g.coverage for _, g in rows])
         ends = np.array([(g.low, g.high) for _, g in rows]).reshape(-1, 2)
-        ax.errorbar(
+        handles[name] = ax.errorbar(
             coverage,
             y,
             xerr=np.abs(ends.T - coverage),
-            label=name,
             **_look(i),
             linestyle="none",
             elinewidth=1.8 if i == 0 else 1.2,
@@ -67,7 +67,8 @@ def coverage_by_group(reports: Reports, ax: Axes | None = None) -> Axes:
     ax.xaxis.set_major_formatter(_percent())
     line = "" if alpha is None else f" (line: the promised {100 * (1 - alpha):.6g}%)"
     ax.set_xlabel("coverage" + line)
-    _legend(ax, len(series))
+    if len(series) > 1:
+        _legend(ax, handles)
     return ax
 
 
@@ -76,14 +77,14 @@ def set_sizes(reports: Reports, ax: Axes | None = None) -> Axes:
     series = _named(reports)
     groups = _groups_of(series)
     ax = _axes(ax, len(groups), len(series))
+    handles: dict[str, Any] = {}
     for i, (name, report) in enumerate(series.items()):
         sizes = {g.group: g.mean_size for g in report.groups}
         rows = [(y, sizes.get(g)) for y, g in enumerate(groups)]
         known = [(y, size) for y, size in rows if size is not None and math.isfinite(size)]
-        ax.plot(
+        (handles[name],) = ax.plot(
             [size for _, size in known],
             [y + _offset(i, len(series)) for y, _ in known],
-            label=name,
             **_look(i),
             linestyle="none",
             zorder=3 if i == 0 else 2,
@@ -96,7 +97,8 @@ def set_sizes(reports: Reports, ax: Axes | None = None) -> Axes:
         ax.set_xlim(0, 1)
     ax.set_xlim(left=min(0.0, ax.get_xlim()[0]))
     ax.set_xlabel("mean set size")
-    _legend(ax, len(series))
+    if len(series) > 1:
+        _legend(ax, handles)
     return ax
 
 
@@ -136,17 +138,19 @@ def clients(source: Any, ax: Axes | None = None) -> Axes:
         raise GCFCPError("no clients are recorded: give what calibrate returned")
     ax = _axes(ax, len(listed), 1)
     rows = range(len(listed))
-    weights = [float(c["share"]) for c in listed]
     total = sum(c["n"] for c in listed)
     records = [c["n"] / total for c in listed]
-    ax.hlines(rows, weights, records, color=_GREY, linewidth=1, zorder=1)
-    ax.plot(weights, rows, label="weight in the mixture", **_look(0), linestyle="none")
-    ax.plot(records, rows, label="share of the records", **_look(1), linestyle="none")
+    handles: dict[str, Any] = {}
+    if all("share" in c for c in listed):
+        weights = [float(c["share"]) for c in listed]
+        ax.hlines(rows, weights, records, color=_GREY, linewidth=1, zorder=1)
+        (handles["weight in the mixture"],) = ax.plot(weights, rows, **_look(0), linestyle="none")
+    (handles["share of the records"],) = ax.plot(records, rows, **_look(1), linestyle="none")
     _rows(ax, [f"{c['client']} ({c['n']:,})" for c in listed])
     ax.set_xlim(left=0)
     ax.xaxis.set_major_formatter(_percent())
     ax.set_xlabel("share")
-    _legend(ax, 2)
+    _legend(ax, handles)
     return ax
 
 
@@ -228,12 +232,13 @@ def coverage_curve(
     at = np.asarray(alphas, dtype=np.float64)
     if ax is None:
         ax = _new_figure(6.0, 4.2)
-    ax.plot(at, 1 - at, color=_GREY, linestyle=(0, (4, 3)), linewidth=1.2, label="promised")
+    handles: dict[str, Any] = {}
+    (handles["promised"],) = ax.plot(at, 1 - at, color=_GREY, linestyle=(0, (4, 3)), linewidth=1.2)
     for i, (name, curve) in enumerate(curves.items()):
         values = np.asarray(curve, dtype=np.float64)
         if values.shape != at.shape:
             raise GCFCPError(f"{name}: {values.shape} values for {at.shape} alphas: give one each")
-        ax.plot(at, values, label=name, **_look(i), linewidth=1.4, zorder=4 if i == 0 else 3)
+        (handles[name],) = ax.plot(at, values, **_look(i), linewidth=1.4, zorder=4 if i == 0 else 3)
         if name in bands:
             low, high = np.asarray(bands[name], dtype=np.float64).T
             ax.fill_between(at, low, high, color=COLOURS[i % len(COLOURS)], alpha=0.18, lw=0)
@@ -243,7 +248,7 @@ def coverage_curve(
     ax.set_ylabel("coverage")
     _bare(ax)
     ax.grid(axis="both", color="0.5", alpha=0.18, linewidth=0.8)
-    ax.legend(frameon=False, fontsize="small", loc="best")
+    _legend(ax, handles, above=False)
     return ax
 
 
@@ -335,7 +340,7 @@ def _offset(i: int, series: int) -> float:
 def _rows(ax: Axes, names: Sequence[str]) -> None:
     """Names on the vertical axis, first on top, as literal text whatever they contain."""
     short = [name if len(name) <= 40 else name[:39] + "…" for name in names]
-    ax.set_yticks(range(len(names)), [name.replace("$", r"\$") for name in short])
+    ax.set_yticks(range(len(names)), short, parse_math=False)
     room = ax.get_window_extent().height / ax.figure.get_dpi() * 72 / max(len(names), 1)
     size = min(10.0, 0.82 * room)
     ax.tick_params(axis="y", length=0, labelsize=max(size, 4.0))
@@ -372,14 +377,19 @@ def _percent() -> Formatter:
     return FuncFormatter(lambda value, _: f"{100 * value:.4g}%")
 
 
-def _legend(ax: Axes, entries: int) -> None:
-    """Above the plot, where it cannot cover a point."""
-    if entries > 1:
-        ax.legend(
-            frameon=False,
-            fontsize="small",
-            ncols=min(4, entries),
-            loc="lower left",
-            bbox_to_anchor=(0, 1),
-            borderaxespad=0.2,
-        )
+def _legend(ax: Axes, handles: Mapping[str, Any], above: bool = True) -> None:
+    """Above the plot, where it cannot cover a point, or in its emptiest corner.
+
+    Names are literal text: matplotlib would hide one that begins with "_" and set "$" as a formula.
+    """
+    place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
+    legend = ax.legend(
+        list(handles.values()),
+        list(handles),
+        frameon=False,
+        fontsize="small",
+        ncols=min(4, len(handles)) if above else 1,
+        **(place if above else {"loc": "best"}),
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)

@@ -197,20 +197,22 @@ def _share(value: float) -> str:
     return f"{100 * value:.1f}%" if value >= 0.0005 or value == 0 else "<0.1%"
 
 
+def _digits(alpha: float) -> int:
+    """Decimals of a percentage that alpha makes meaningful: 1 down to 1%, 2 down to 0.1%, ..."""
+    return max(1, -math.floor(math.log10(alpha) + 1e-9) - 1)
+
+
 def _percent(alpha: float) -> Callable[[float], str]:
-    """As many digits as alpha makes meaningful."""
-    digits = max(1, 1 - math.floor(math.log10(alpha)) - 1)
-    return lambda value: f"{100 * value:.{digits}f}%"
+    return lambda value: f"{100 * value:.{_digits(alpha)}f}%"
 
 
 def _rounded(alpha: float, up: bool) -> Callable[[float], str]:
     """Rounded to the safe side: a bound must not look better than it is."""
-    digits = max(1, 1 - math.floor(math.log10(alpha)) - 1)
-    scale = 10.0 ** (digits + 2)
+    scale = 10.0 ** (_digits(alpha) + 2)
 
     def form(value: float) -> str:
         whole = math.ceil(value * scale - 1e-6) if up else math.floor(value * scale + 1e-6)
-        return f"{100 * whole / scale:.{digits}f}%"
+        return f"{100 * whole / scale:.{_digits(alpha)}f}%"
 
     return form
 
@@ -727,12 +729,20 @@ def _infinite(predictor: Predictor, plan: Plan | None) -> dict[str, Any]:
 
 
 def _missing(plan: Plan) -> list[str]:
-    lines = [
-        f"{g.group}: about {_count(g.missing, 'more record')} beside its {_whole(g.records)}; as "
-        f"it is, the smallest alpha with a finite threshold is {g.least_alpha:.3g}."
-        for g in plan.groups
-        if not g.finite
-    ]
+    lines = []
+    for g in plan.groups:
+        if g.finite:
+            continue
+        if g.missing is None:
+            need = f"more records like its {_whole(g.records)} would not help"
+        else:
+            need = (
+                f"{_count(g.missing, 'more record')} beside its {_whole(g.records)}, if all "
+                f"clients grow alike, {g.growth:.3g}-fold"
+            )
+        lines.append(
+            f"{g.group}: {need}; as it is, alpha could be no less than {g.least_alpha:.3g}."
+        )
     return lines[:40]
 
 

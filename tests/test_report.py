@@ -1,0 +1,423 @@
+"""The report's text: all is there, all is escaped, and nothing looks better than it is."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from fractions import Fraction
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gcfcp
+import samples
+from gcfcp import report
+from gcfcp.audit import AuditReport, audit, merge_audits
+from gcfcp.report import render
+
+VOID = {"meta", "link", "input", "circle", "path", "line", "use", "br"}
+
+
+class Reader(HTMLParser):
+    """Text, tags and attributes of a page, which must be well nested."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self._open: list[str] = []
+        self.feed(page)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] not in ("style", "script"):
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.texts))
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def whole(sample: samples.Sample, **options: object) -> str:
+    return render(
+        sample.predictor,
+        sample.audit,
+        sample.baselines,
+        sample.plan,
+        "gcfcp report predictor.json",
+        date="2026-01-02",
+        **options,
+    )
+
+
+@pytest.fixture(scope="module")
+def small() -> Reader:
+    return Reader(whole(samples.small()))
+
+
+def test_the_page_says_what_was_promised_and_found(small: Reader) -> None:
+    sample = samples.small()
+    assert "Kept: for each of the 4 groups" in small.text
+    assert "promised 90%" in small.text
+    for group in sample.audit.groups:
+        assert group.group in small.text
+        assert f"{100 * group.coverage:.1f}%" in small.text
+        assert f"{group.total:,}" in small.text
+    for name, found in sample.baselines.items():
+        broken = sum(g.verdict == "broken" for g in found.groups)
+        assert broken
+        assert f"With {name} instead, the promise would have been broken for" in small.text
+    for record in sample.predictor.records or ():
+        assert f"{record.threshold:.4g}" in small.text
+    for client in sample.predictor.provenance["clients"]:
+        assert client["client"] in small.text
+        assert f"{client['n']:,}" in small.text
+        assert client["sha256"] in [cell.get("title") for cell in small.all("td")]
+    assert "No feature, label or prediction left a client" in small.text
+    assert "Nothing: each of the 8 combinations" in small.text
+    for status in {g["certified_status"] for g in sample.predictor.provenance["guarantee"]}:
+        assert status.capitalize() in small.text
+        assert report._STATUS[status] in small.text
+
+
+def test_provenance_is_complete(small: Reader) -> None:
+    predictor = samples.small().predictor
+    for text in (
+        "2026-01-02",
+        "gcfcp report predictor.json",
+        gcfcp.client.LIBRARY,
+        f"NumPy {np.__version__}",
+        "residual",
+        "uniform",
+        "simultaneous",
+        predictor.groups.fingerprint,
+        "Bonferroni over 4 groups",
+    ):
+        assert text in small.text, text
+
+
+def test_one_file_and_no_network() -> None:
+    page = whole(samples.large())
+    assert len(page.encode()) < 2_000_000
+    reader = Reader(page)
+    addresses = [
+        value
+        for _, attributes in reader.tags
+        for key, value in attributes.items()
+        if key in ("src", "href", "srcset", "action", "data", "xlink:href") and value
+    ]
+    assert addresses
+    assert all(a.startswith("#") or a == "data:," for a in addresses)
+    assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|https?://", page)
+    policy = next(m["content"] for m in reader.all("meta") if "http-equiv" in m)
+    assert policy is not None
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+    # Inline styles and handlers would be blocked, silently.
+    assert not [a for _, a in reader.tags if any(k == "style" or k.startswith("on") for k in a)]
+
+
+def test_tables_are_accessible(small: Reader) -> None:
+    assert all("scope" in head for head in small.all("th"))
+    labels = {label["for"] for label in small.all("label")}
+    assert labels == {i["id"] for i in small.all("input")}
+    ids = [a["id"] for _, a in small.tags if "id" in a]
+    assert len(ids) == len(set(ids))
+    pointed = {a["aria-labelledby"] for _, a in small.tags if "aria-labelledby" in a}
+    assert pointed <= set(ids)
+    uses = {a["href"] for a in small.all("use")}
+    assert {use.lstrip("#") for use in uses if use} <= set(ids)
+    assert next(a for a in small.all("html"))["lang"] == "en"
+
+
+def test_the_same_arguments_give_the_same_page() -> None:
+    sample = samples.small()
+    assert whole(sample) == whole(sample)
+    when = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)
+    assert "2026-03-04 05:06 UTC" in render(sample.predictor, date=when)
+    assert str(datetime.now(UTC).year) in render(sample.predictor)
+
+
+def test_a_report_from_the_file_alone_is_the_same(tmp_path: Path) -> None:
+    sample = samples.small()
+    sample.predictor.save(tmp_path / "predictor.json")
+    loaded = gcfcp.Predictor.load(tmp_path / "predictor.json")
+    assert whole(sample) == whole(replace(sample, predictor=loaded))
+    digest = hashlib.sha256((tmp_path / "predictor.json").read_bytes()).hexdigest()
+    assert digest in whole(sample)
+
+
+def test_without_an_audit_the_page_promises_and_does_not_judge() -> None:
+    text = Reader(render(samples.small().predictor, date="today")).text
+    assert "Promised, not yet audited" in text
+    assert "No audit was given" in text
+    assert "Kept:" not in text
+
+
+def test_what_is_infinite_is_listed_with_its_reason() -> None:
+    sample = samples.large()
+    text = Reader(whole(sample)).text
+    infinite = [r for r in sample.predictor.records or () if r.reason is not None]
+    assert infinite
+    for record in infinite:
+        reason = record.reason or ""
+        assert reason[:1].upper() + reason[1:] in text
+    assert f"For {len(infinite)} of {len(sample.predictor.records or ())} combinations" in text
+    missing = [g for g in sample.plan.groups if not g.finite]
+    assert missing
+    assert all(g.group in text for g in missing)
+    assert all(advice in text for advice in sample.plan.advice)
+
+
+# --- verdicts ------------------------------------------------------------------------------------
+
+
+def predictor_of(names: list[str], scale: float = 1.0, **options: object) -> gcfcp.Predictor:
+    rng = np.random.default_rng(0)
+    groups = gcfcp.Groups(names)
+    membership = np.eye(len(names), dtype=bool)[np.arange(400) % len(names)]
+    scores = scale * rng.random(400)
+    summary = gcfcp.summarize(
+        scores, membership, groups=groups, client="one", score="thr", **options
+    )
+    return gcfcp.Predictor("thr", gcfcp.calibrate([summary], alpha=0.1))
+
+
+def audited(names: list[str], rates: list[float], n: int = 2000, **options: object) -> AuditReport:
+    groups = gcfcp.Groups(names)
+    membership = np.repeat(np.eye(len(names), dtype=bool), n, axis=0)
+    covered = np.concatenate([np.arange(n) < round(rate * n) for rate in rates])
+    return merge_audits(
+        [audit(covered, membership, groups=groups, client="one", **options)], alpha=0.1
+    )
+
+
+@pytest.mark.parametrize(
+    ("rates", "n", "tone", "sentence"),
+    [
+        ([0.92, 0.91], 4000, "good", "Kept: for each of the 2 groups, the prediction set"),
+        ([0.92, 0.80], 4000, "bad", "Broken for 1 of 2 groups: for b the prediction set"),
+        ([0.70, 0.80], 4000, "bad", "Broken for all 2 groups: for a and b the"),
+        ([0.90, 0.90], 20, "open", "Too few records to tell: the audit can show for no group"),
+    ],
+)
+def test_the_verdict_is_one_sentence(rates: list[float], n: int, tone: str, sentence: str) -> None:
+    names = ["a", "b"]
+    reader = Reader(render(predictor_of(names), audited(names, rates, n), date="today"))
+    assert sentence in reader.text
+    section = next(s for s in reader.all("section") if s.get("aria-label") == "Verdict")
+    assert section["class"] == f"verdict {tone}"
+
+
+def test_a_mixed_verdict_names_who_is_in_doubt() -> None:
+    names = ["a", "b"]
+    groups = gcfcp.Groups(names)
+    membership = np.array([[True, False]] * 4000 + [[False, True]] * 5)
+    found = merge_audits(
+        [audit(np.arange(4005) % 12 > 0, membership, groups=groups, client="one")], alpha=0.1
+    )
+    text = Reader(render(predictor_of(names), found, date="today")).text
+    assert "Kept for 1 of 2 groups, and broken for none" in text
+    assert "too few records to tell for 1 group: b." in text
+
+
+def test_an_audit_without_alpha_is_counted_and_not_judged() -> None:
+    groups = gcfcp.Groups(["a"])
+    found = merge_audits([audit([1, 0], [[1], [1]], groups=groups, client="one")])
+    text = Reader(render(predictor_of(["a"]), found, date="today")).text
+    assert "Counted, not judged" in text
+
+
+def test_empty_and_suppressed_groups_keep_their_row() -> None:
+    groups = gcfcp.Groups(["a", "b"])
+    membership = np.array([[True, False]] * 500 + [[False, True]] * 3)
+    found = merge_audits(
+        [audit(np.ones(503), membership, groups=groups, client="one", min_count=10)], alpha=0.1
+    )
+    text = Reader(render(predictor_of(["a", "b"]), found, date="today")).text
+    assert "withheld at one" in text
+
+
+def test_bounds_are_never_rounded_to_look_better() -> None:
+    low, high = report._rounded(0.1, up=False), report._rounded(0.1, up=True)
+    assert low(0.89999) == "89.9%"
+    assert low(0.9) == "90.0%"
+    assert low(0.1 + 0.2 + 0.6) == "90.0%"  # 0.8999999999999999: the float, not the bound
+    assert high(0.90001) == "90.1%"
+    assert high(0.9) == "90.0%"
+    assert report._rounded(0.001, up=False)(0.99899) == "99.89%"
+    assert report._rounded(0.05, up=True)(0.95001) == "95.1%"
+
+
+def test_an_interval_that_just_misses_says_so() -> None:
+    names = ["a"]
+    found = audited(names, [0.8])
+    edge = replace(found, groups=(replace(found.groups[0], high=0.89999, verdict="broken"),))
+    assert "to <90.0%" in Reader(render(predictor_of(names), edge, date="today")).text
+
+
+# --- what does not fit ---------------------------------------------------------------------------
+
+
+def test_audits_of_something_else_are_refused() -> None:
+    predictor = predictor_of(["a", "b"])
+    with pytest.raises(gcfcp.GCFCPError, match=r"the audit is of groups .*the predictor of"):
+        render(predictor, audited(["a", "c"], [0.9, 0.9]))
+    other = replace(audited(["a", "b"], [0.9, 0.9]), alpha=0.2)
+    with pytest.raises(gcfcp.GCFCPError, match=r"FedCP is for alpha=0.2, the predictor for"):
+        render(predictor, audited(["a", "b"], [0.9, 0.9]), {"FedCP": other})
+    with pytest.raises(gcfcp.GCFCPError, match="without an audit"):
+        render(predictor, None, {"FedCP": other})
+    fine = audited(["a", "b"], [0.9, 0.9])
+    with pytest.raises(gcfcp.GCFCPError, match="at most 5 can be drawn"):
+        render(predictor, fine, {str(i): fine for i in range(6)})
+    assert render(predictor, fine, {str(i): fine for i in range(5)})
+
+
+EVIL = "<script>alert(1)</script>\"'&{{ 7*7 }}"
+
+
+def test_names_from_files_are_text_and_nothing_else(tmp_path: Path) -> None:
+    names = [f"{EVIL} one", "x' onload='alert(2)", "</title><img src=x>"]
+    groups = gcfcp.Groups(names)
+    membership = np.eye(3, dtype=bool)[np.arange(300) % 3]
+    scores = np.random.default_rng(0).random(300)
+    summary = gcfcp.summarize(
+        scores, membership, groups=groups, client=EVIL, score="<b>own</b>", model="<i>m</i>"
+    )
+    with pytest.warns(gcfcp.GCFCPWarning):
+        calibration = gcfcp.calibrate([summary], alpha=0.005)
+    predictor = gcfcp.Predictor("<b>own</b>", calibration)
+    found = merge_audits(
+        [audit(scores < 0.9, membership, groups=groups, client=EVIL, predictor=EVIL)], alpha=0.005
+    )
+    page = render(
+        predictor, found, {EVIL: found}, gcfcp.plan([summary], 0.005), EVIL, date=EVIL, title=EVIL
+    )
+    reader = Reader(page)
+    assert len(reader.all("script")) == 1
+    assert not reader.all("b")
+    assert not reader.all("i")
+    assert not reader.all("img")
+    assert "alert(1)" not in "".join(page.split("<script>")[1:])
+    assert "49" not in {word for word in reader.text.split() if word.startswith("4")}
+    for text in (*names, EVIL, "<b>own</b>", "<i>m</i>"):
+        assert re.sub(r"\s+", " ", text) in reader.text
+    assert not [a for _, a in reader.tags if any(k.startswith("on") for k in a)]
+
+
+@pytest.mark.parametrize(
+    "provenance",
+    [
+        {},
+        {"clients": "x", "guarantee": 3, "mixture": ["?"], "model": {"a": 1}},
+        {"clients": [1, {"client": None, "n": "many", "share": "inf", "bytes": -1}]},
+        {"clients": [{"client": "a", "n": 5, "share": True, "delta": [], "centroids": 1e400}]},
+        {"guarantee": [{"group": "a", "certified": "nan", "eta": None}, {"group": []}]},
+        {"mixture": {"a": "much"}, "alpha": None, "recompression_delta": "<b>"},
+    ],
+)
+def test_a_provenance_from_anyone_does_no_harm(provenance: dict[str, object]) -> None:
+    predictor = predictor_of(["a", "b"])
+    object.__setattr__(predictor, "provenance", provenance)
+    Reader(render(predictor, audited(["a", "b"], [0.9, 0.9]), date="today"))
+
+
+def test_results_of_other_methods_have_a_page_too() -> None:
+    rng = np.random.default_rng(0)
+    groups = gcfcp.Groups(["a", "b"])
+    clients = [(rng.random(200), rng.random((200, 2)) < [1.0, 0.4]) for _ in range(2)]
+    from gcfcp import methods
+
+    for method in (methods.fedcp, methods.mondrian_fedcp, methods.gcfcp):
+        predictor = gcfcp.Predictor("thr", method(clients, 0.1))
+        text = Reader(render(predictor, date="today")).text
+        assert "Promised, not yet audited" in text
+        assert f"{predictor.table.thresholds_by_atom[0]:.4g}" in text
+        assert len(predictor.groups) == len(groups)
+
+
+def test_negative_equal_and_enormous_thresholds_are_drawn() -> None:
+    for scale in (1e-12, 1e12, 0.0, -1.0):
+        page = render(predictor_of(["a", "b"], scale), date="today")
+        positions = [float(x) for x in re.findall(r'<use href="#m0"[^>]* x="([-\d.]+)%"', page)]
+        assert positions
+        assert all(0 <= x <= 100 for x in positions)
+
+
+# --- size ----------------------------------------------------------------------------------------
+
+
+def test_a_federation_that_is_too_large_still_fits_and_says_what_is_left_out() -> None:
+    rng = np.random.default_rng(0)
+    names = [f"group {i} " + "x" * 150 for i in range(200)]
+    groups = gcfcp.Groups(names)
+    membership = np.unique(rng.random((3000, 200)) < 0.05, axis=0)
+    table = gcfcp.ThresholdTable(
+        groups=groups,
+        alpha=Fraction(1, 10),
+        rule="max",
+        membership=membership,
+        thresholds_by_atom=np.where(np.arange(len(membership)) < 5, np.inf, 0.5),
+        group_thresholds=np.full(200, 0.5),
+    )
+    predictor = gcfcp.Predictor("thr", table)
+    found = audited(names, [0.9] * 200, 20)
+    page = render(predictor, found, {"other": found}, date="today")
+    assert len(page.encode()) < 2_000_000
+    reader = Reader(page)
+    assert re.search(r"[\d,]+ more, the lightest combinations, are left out", reader.text)
+    assert page.count('class="infinite"') == 5  # what matters most stays
+
+
+# --- scales --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("low", [0.0, 0.31, 0.5, 0.79, 0.88, 0.895, 0.8999])
+def test_the_promise_is_always_on_the_axis_and_labels_keep_apart(low: float) -> None:
+    found = audited(["a"], [0.9])
+    group = replace(found.groups[0], coverage=low, low=max(0.0, low - 0.01), high=low + 0.01)
+    scale = report._coverage_scale([replace(found, groups=(group,))], 0.1)
+    strong = [t for t in scale.ticks if t.strong]
+    assert [t.label for t in strong] == ["90%"]
+    places = sorted(float(t.x) for t in scale.ticks)
+    assert places[0] >= 0
+    assert places[-1] <= 100
+    assert np.diff(places).min() >= 8
+    assert 3 <= len(places) <= 8
+    assert float(scale.at(low)) < float(scale.at(1.0))
+
+
+@pytest.mark.parametrize("least", [1e-9, 0.03, 0.2, 1.0, 7.0, 99.0, 1e6])
+def test_steps_are_round(least: float) -> None:
+    step = report._step(least)
+    assert least * (1 - 1e-8) <= step <= 2.5 * least * (1 + 1e-8)
+    mantissa = step / 10 ** math.floor(math.log10(step) + 1e-9)
+    assert min(abs(mantissa - m) for m in (1, 2, 5)) < 1e-6
+
+
+def test_importing_the_report_loads_no_template_engine() -> None:
+    code = "import sys, gcfcp.report; sys.exit('jinja2' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

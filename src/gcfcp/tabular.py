@@ -466,6 +466,8 @@ class _Held:
         self._buffer = 0
 
     def add(self, values: Floats, membership: Bools) -> None:
+        if not len(values):
+            return
         atoms = find_atoms(membership)
         order = np.argsort(atoms.index, kind="stable")
         ends = np.cumsum(atoms.counts)
@@ -601,7 +603,11 @@ def predict_table(
         for batch in _pass(table, predictor.groups, by.columns, types, missing, progress, keep):
             with batch.located():
                 columns = _predicted(predictor, by, batch, rng)
-            write(batch.frame.select(list(keep)).hstack(pl.DataFrame(columns).get_columns()))
+            if clash := columns.keys() & set(keep):
+                raise GCFCPError(
+                    f"column {min(clash)!r} cannot be kept: the output has one so named"
+                )
+            write(pl.DataFrame({**{name: batch.frame[name] for name in keep}, **columns}))
             rows = batch.rows
     return rows
 

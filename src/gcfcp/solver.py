@@ -71,8 +71,10 @@ _LEVEL_RATIO = 32  # how much coarser each level of the first solve is
 _COARSEST = 64  # breakpoints an atom may have on the coarsest level
 _BLOCK = 128
 _REFRESH = 64  # pivots between two fresh factorisations
+_LONGEST_RAY = 2**22  # breakpoints that are laid out at a time
 _BATCH = 2**18  # memberships, over all the problems that are solved side by side
 _LARGEST_DETERMINANT = 2**20  # of a basis whose multiples a float inverse tells apart
+_SMALL_DENOMINATOR = 64
 _DIGIT = 24  # bits that an exact solution gains at a time
 _ENORMOUS = 2.0**900
 _GRAIN = 2.0**-20  # scores that are multiples of this part of the largest are called discrete
@@ -288,16 +290,19 @@ def _theta(pieces: _Pieces, walk: _Walk) -> tuple[Floats, Floats, Floats]:
 def _locate(pieces: _Pieces, walk: _Walk) -> None:
     """Set `at` of the atoms outside the basis of a single problem from theta."""
     number, far, noise = (x[0] for x in _theta(pieces, walk))
-    passed = pieces.tie < _along(pieces, walk, pieces.tie[walk.basis])[0]
+    shift = pieces.tie - _along(pieces, walk, pieces.tie[walk.basis])[0]
     finite = pieces.size - pieces.infinite
     # Past all finite scores; past the one at infinity too, if there is one?
     level = np.where(np.abs(far - 1) > _ZERO, far - 1, number)
-    beyond = pieces.infinite & ((level > noise) | ((np.abs(level) <= noise) & passed))
+    beyond = pieces.infinite & ((level > noise) | ((np.abs(level) <= noise) & (shift < 0)))
     at = np.where(far > _ZERO, finite + beyond, 0)
-    edge = np.where(passed, number + noise, number - noise)
     for a in np.flatnonzero(np.abs(far) <= _ZERO):
         own = pieces.values[pieces.start[a] : pieces.start[a] + finite[a]]
-        at[a] = own.searchsorted(edge[a], side="right" if passed[a] else "left")
+        at[a] = own.searchsorted(number[a] - noise[a], side="left")
+        close = np.arange(at[a], own.searchsorted(number[a] + noise[a], side="right"))
+        if len(close):  # equal but for rounding: whole numbers tell, or else the shift
+            gaps = _gaps(pieces, walk, 0, np.full(len(close), a), close)
+            at[a] += sum((gap or shift[a]) < 0 for gap in (gaps[0] if gaps else [0] * len(close)))
     at[walk.basis[0]] = walk.at[0, walk.basis[0]]
     walk.at[0] = at
 
@@ -322,7 +327,7 @@ def _weight_tolerance(pieces: _Pieces, walk: _Walk) -> Floats:
 
 
 def _violation(pieces: _Pieces, walk: _Walk) -> tuple[Ints, Ints, Floats, Floats]:
-    """The basic score whose multiplier is furthest outside its slopes.
+    """The basic score whose multiplier is furthest outside its slopes, for the way it moves beta.
 
     Returns its position, the direction it must move in (0: optimal), the derivative D of h along
     its ray, and the rounding that D may carry. t is lowered by an infinitesimal.
@@ -334,7 +339,9 @@ def _violation(pieces: _Pieces, walk: _Walk) -> tuple[Ints, Ints, Floats, Floats
     over[(over < -tolerance) | ((over <= tolerance) & (walk.c > -_ZERO))] = -np.inf
     under[(under < -tolerance) | ((under <= tolerance) & (walk.c < _ZERO))] = -np.inf
     worst = np.maximum(over, under)
-    b = np.argmax(worst, axis=1)
+    # Steepest: by how fast h falls for the way beta goes.
+    norms = np.sqrt(np.square(walk.inverse).sum(axis=1))
+    b = np.argmax(worst / norms, axis=1)
     chosen = b[:, None]
     D = -_pick(worst, chosen)[:, 0]
     direction = np.where(_pick(over, chosen) >= _pick(under, chosen), 1, -1)[:, 0]
@@ -445,6 +452,14 @@ def _ray(
     running = np.cumsum(_pick(gain, order), axis=1)
     turned = running[:, -1] > turn
     stop = np.argmax(running > turn[:, None], axis=1)[:, None]
+    cut = np.zeros(m, dtype=bool)
+    if short.any() and 8 * order.size > _LONGEST_RAY:
+        # Too much to lay out: go to the first end of what is known, which is still downhill.
+        ends = np.arange(len(depth) - 1, order.shape[1], len(depth))
+        place = np.argsort(order, axis=1)[:, ends]
+        first = np.min(np.where(short, place, order.shape[1]), axis=1)
+        cut = short.any(axis=1) & (~turned | (first <= stop[:, 0]))
+        stop[cut, 0], turned = first[cut], turned | cut
     chosen = _pick(order, stop)
 
     # Steps that are equal but for rounding go in the order of the infinitesimal shifts.
@@ -463,7 +478,8 @@ def _ray(
         )
         early = (edge_leap < leap_chosen) | ((edge_leap == leap_chosen) & (edge <= reach))
         again |= (short & early).any(axis=1)
-    ties = np.flatnonzero(turned & ~again & (near.sum(axis=1) > 1))
+    again &= ~cut
+    ties = np.flatnonzero(turned & ~again & ~cut & (near.sum(axis=1) > 1))
     if len(ties):
         own_shift = pieces.tie - _along(pieces, walk[ties], pieces.tie[walk.basis[ties]])
         shift = np.repeat(own_shift[:, columns] / v[ties], len(depth), axis=1)
@@ -526,7 +542,7 @@ def _pivot(pieces: _Pieces, walk: _Walk, b: Ints, direction: Ints, step: _Step) 
     pivot = p[each, b]
     p[each, b] -= 1.0
     ray = walk.inverse[each, :, b] / pivot[:, None]
-    walk.inverse = _snap(walk.inverse - ray[:, :, None] * p[:, None, :])
+    walk.inverse -= ray[:, :, None] * p[:, None, :]
     walk.c = _snap(walk.c - (walk.c[each, b] / pivot)[:, None] * p)
     walk.basis[each, b] = step.entering
 
@@ -587,7 +603,11 @@ def _unsure(pieces: _Pieces, walk: _Walk) -> NDArray[np.bool_]:
         y = _pick(_gradient(pieces, walk), walk.basis)
         room = np.minimum(y - pieces.slopes[left], pieces.slopes[left + 1] - y)
         tolerance = _weight_tolerance(pieces, walk)
-        unsure |= ((room <= tolerance) & (2 * tolerance >= fraction)).any(axis=1)
+        for i, b in np.argwhere((room <= tolerance) & (2 * tolerance >= fraction)).tolist():
+            column = walk.inverse[i, :, b]
+            unsure[i] |= (
+                2 * tolerance[i, b] * _denominator(pieces.rows[walk.basis[i]], b, column) >= 1
+            )
     number, far, noise = _theta(pieces, walk)
     finite = pieces.size - pieces.infinite
     number[far > _ZERO], number[far < -_ZERO] = np.inf, -np.inf
@@ -605,6 +625,17 @@ def _unsure(pieces: _Pieces, walk: _Walk) -> NDArray[np.bool_]:
     for i in np.flatnonzero(close.any(axis=1) & ~unsure).tolist():
         unsure[i] = not _in_place(pieces, walk, i, np.flatnonzero(close[i]))
     return unsure
+
+
+def _denominator(matrix: Floats, b: int, column: Floats) -> float:
+    """The least common denominator of column b of matrix's inverse; infinite if it is not small."""
+    for k in range(1, _SMALL_DENOMINATOR + 1):
+        whole = np.rint(k * column)
+        if np.abs(whole - k * column).max() < _ZERO:
+            unit = np.zeros(len(column))
+            unit[b] = k
+            return k if np.array_equal(matrix @ whole, unit) else math.inf
+    return math.inf
 
 
 def _in_place(pieces: _Pieces, walk: _Walk, i: int, atoms: Ints) -> bool:
@@ -651,11 +682,12 @@ def _solve_exactly(matrix: Floats, right: list[int]) -> tuple[list[int], int]:
         part = np.rint(inverse @ residual).astype(np.int64)
         residual = residual - whole @ part
         x = [(a << _DIGIT) + b for a, b in zip(x, part.tolist(), strict=True)]
-    denominator = 1
+    denominator, one = 1, 1 << tail * _DIGIT
     for k in x:
-        rest = Fraction(k * denominator, 1 << tail * _DIGIT)
-        denominator *= rest.limit_denominator(1 << bits).denominator
-    scaled = [round(Fraction(k * denominator, 1 << tail * _DIGIT)) for k in x]
+        over = (k * denominator) % one
+        if min(over, one - over) << bits > one:  # not whole yet
+            denominator *= Fraction(over, one).limit_denominator(1 << bits).denominator
+    scaled = [(2 * k * denominator + one) // (2 * one) for k in x]
     for row, k in zip(whole, right, strict=True):
         if sum(scaled[j] for j in np.flatnonzero(row)) != k * denominator:
             raise GCFCPError("the groups are too entangled for an exact solution: please report it")
@@ -815,14 +847,19 @@ class Solver:
 
     @staticmethod
     def _start(pieces: _Pieces) -> _Walk:
-        """Independent atoms, the heaviest first, each at its own quantile."""
+        """Independent atoms, the heaviest first, near a least-squares fit to all quantiles."""
         ends = pieces.first + pieces.size
         weight = pieces.slopes[ends] - pieces.slopes[pieces.first]
         basis = _independent(pieces.rows.copy(), np.argsort(-weight, kind="stable"))
         at = np.zeros(len(pieces.start), dtype=np.int64)
-        for a in basis:
+        for a in range(len(at)):
             own = pieces.slopes[pieces.first[a] + 1 : ends[a] + 1]
             at[a] = min(int(own.searchsorted(0.0)), int(pieces.size[a]) - 1)
+        root, quantile = np.sqrt(weight), pieces.values[pieces.start + at]
+        beta = np.linalg.lstsq(pieces.rows * root[:, None], quantile * root, rcond=None)[0]
+        for a in basis:
+            own = pieces.values[pieces.start[a] : pieces.start[a] + pieces.size[a]]
+            at[a] = min(int(own.searchsorted(pieces.rows[a] @ beta)), int(pieces.size[a]) - 1)
         none = np.zeros((1, pieces.rows.shape[1]))
         walk = _Walk(basis[None], at[None], none[None], none, np.zeros(1))
         _factorise(pieces, walk, none)

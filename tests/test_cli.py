@@ -1,0 +1,479 @@
+"""The command line as a user meets it: files in, files out, one line where something is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import gcfcp
+from gcfcp import cli, console
+
+COMMANDS = [
+    "summarize", "inspect", "predict", "audit", "plan", "merge", "calibrate", "audit-merge",
+    "report", "demo", "reproduce",
+]  # fmt: skip
+GROUPS = """
+all = "TRUE"
+old = "age >= 65"
+women = "sex = 'F'"
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., Ran]:
+    """Run a command as `main` does, in an empty directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def go(*arguments: object) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["gcfcp", *map(str, arguments)])
+        capfd.readouterr()
+        code: object = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            code = stop.code
+        out, err = capfd.readouterr()
+        return Ran(int(code or 0), out, err)
+
+    return go
+
+
+def records(n: int, seed: int) -> pl.DataFrame:
+    rng = np.random.default_rng(seed)
+    centre = rng.normal(size=n)
+    return pl.DataFrame(
+        {
+            "id": np.arange(n),
+            "age": rng.integers(20, 90, n),
+            "sex": rng.choice(["F", "M"], n),
+            "prediction": centre,
+            "y": centre + rng.normal(size=n) * (1 + seed),
+        }
+    )
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> Path:
+    """Three sites with calibration and labelled records, and a groups file."""
+    (tmp_path / "groups.toml").write_text(GROUPS)
+    for i, name in enumerate("abc"):
+        records(300, i).write_csv(tmp_path / f"{name}.csv")
+        records(200, 10 + i).write_parquet(tmp_path / f"{name}-new.parquet")
+    return tmp_path
+
+
+@pytest.fixture
+def summaries(sites: Path, run: Callable[..., Ran]) -> list[str]:
+    for name in "abc":
+        done = run(
+            "summarize", f"{name}.csv", "--groups", "groups.toml", "--client", name,
+            "-o", f"{name}.gcfcp",
+        )  # fmt: skip
+        assert (done.code, done.out) == (0, "")
+    return ["a.gcfcp", "b.gcfcp", "c.gcfcp"]
+
+
+@pytest.fixture
+def predictor(summaries: list[str], run: Callable[..., Ran]) -> str:
+    assert run("calibrate", *summaries, "--alpha", 0.1, "-o", "predictor.json").code == 0
+    return "predictor.json"
+
+
+@pytest.fixture
+def audits(predictor: str, run: Callable[..., Ran]) -> list[str]:
+    for name in "abc":
+        done = run(
+            "audit", predictor, f"{name}-new.parquet", "--client", name, "-o", f"{name}.audit"
+        )
+        assert done.code == 0
+    return ["a.audit", "b.audit", "c.audit"]
+
+
+# --- the whole path ------------------------------------------------------------------------------
+
+
+def test_the_files_hold_what_the_library_makes(summaries: list[str], predictor: str) -> None:
+    groups = gcfcp.Groups.from_toml("groups.toml")
+    score = gcfcp.scores.AbsoluteResidual()
+    made = []
+    for name in "abc":
+        data = pl.read_csv(f"{name}.csv")
+        values = score.of(data["prediction"].to_numpy(), data["y"].to_numpy())
+        made.append(
+            gcfcp.summarize(
+                values, groups.membership(data), groups=groups, client=name, score=score
+            )
+        )
+        assert gcfcp.ClientSummary.load(f"{name}.gcfcp") == made[-1]
+    expected = gcfcp.Predictor(score, gcfcp.calibrate(made, 0.1)).to_json()
+    assert Path(predictor).read_text() == expected
+
+
+def test_predict_writes_intervals(predictor: str, run: Callable[..., Ran]) -> None:
+    done = run("predict", predictor, "a-new.parquet", "-o", "out.csv", "--keep", "id")
+    assert done.code == 0
+    found = pl.read_csv("out.csv")
+    assert found.columns == ["id", "lower", "upper", "threshold"]
+    assert len(found) == 200
+    piped = run("predict", predictor, "a-new.parquet", "-o", "-", "--keep", "id")
+    assert piped.out == Path("out.csv").read_text()
+
+
+def test_audit_merge_and_report(audits: list[str], predictor: str, run: Callable[..., Ran]) -> None:
+    shown = run("audit-merge", *audits)
+    assert shown.code == 0
+    assert "women" in shown.out
+    found = run("audit-merge", *audits, "--json", "-o", "merged.json").json
+    assert found == json.loads(Path("merged.json").read_text())
+    assert [g["group"] for g in found["groups"]] == ["all", "old", "women"]
+    assert found["alpha"] == 0.1
+    done = run("report", predictor, *audits, "--baseline", "other=[a-c].audit", "-o", "r.html",
+               "--summary", "a.gcfcp")  # fmt: skip
+    assert done.code == 0, done.err
+    page = Path("r.html").read_text()
+    assert "women" in page
+    assert "gcfcp report predictor.json" in page
+
+
+def test_merge_makes_a_summary_of_several(summaries: list[str], run: Callable[..., Ran]) -> None:
+    assert run("merge", *summaries[:2], "--client", "north", "-o", "north.gcfcp").code == 0
+    loaded = [gcfcp.ClientSummary.load(f) for f in summaries[:2]]
+    assert gcfcp.ClientSummary.load("north.gcfcp") == gcfcp.merge(loaded, "north")
+    assert run("plan", "north.gcfcp", "c.gcfcp").code == 0
+
+
+@pytest.mark.parametrize("file", ["a.gcfcp", "predictor.json", "a.audit"])
+def test_inspect_knows_every_file(file: str, audits: list[str], run: Callable[..., Ran]) -> None:
+    shown = run("inspect", file)
+    assert shown.code == 0
+    assert "bytes" in shown.out
+    found = run("inspect", file, "--json").json
+    assert found["bytes"] == os.path.getsize(file)
+
+
+def test_every_result_has_a_form_for_machines(
+    summaries: list[str], run: Callable[..., Ran]
+) -> None:
+    made = run("summarize", "a.csv", "--groups", "groups.toml", "--client", "x", "-o", "x.gcfcp",
+               "--json").json  # fmt: skip
+    assert made["rows"] == made["records"] == 300
+    plan = run("plan", *summaries, "--json").json
+    assert plan["finite"] is True
+    short = run("plan", *summaries, "--alpha", 0.001, "--json").json
+    assert short["finite"] is False
+    assert short["atoms"][0]["threshold"] == "inf"
+    merged = run("merge", *summaries, "--client", "m", "-o", "m.gcfcp", "--json").json
+    assert [m["client"] for m in merged["members"]] == ["a", "b", "c"]
+    done = run("calibrate", *summaries, "-o", "p.json", "--json").json
+    assert len(done["table"]) == 4
+    assert run("predict", "p.json", "a-new.parquet", "-o", "s.csv", "--json").json["rows"] == 200
+    found = run("audit", "p.json", "a-new.parquet", "--client", "a", "-o", "a.audit", "--json").json
+    assert [g["group"] for g in found["groups"]] == ["all", "old", "women"]
+
+
+def test_mixtures_in_every_form(summaries: list[str], run: Callable[..., Ran]) -> None:
+    Path("mix.json").write_text('{"a": 0.5, "b": 0.25, "c": 0.25}')
+    texts = set()
+    for text in ("a=0.5,b=0.25,c=0.25", '{"a": 0.5, "b": 0.25, "c": 0.25}', "mix.json"):
+        done = run("calibrate", *summaries, "--mixture", text, "-o", "-")
+        assert done.code == 0, done.err
+        texts.add(done.out)
+    assert len(texts) == 1
+    assert json.loads(texts.pop())["provenance"]["mixture"] == {"a": 0.5, "b": 0.25, "c": 0.25}
+    for text in ("even", "a=0.5,b=x", "a=1", "{", "none.json", "[1]"):
+        bad = run("calibrate", *summaries, "--mixture", text, "-o", "-")
+        assert bad.code == 1
+        assert bad.err.startswith("gcfcp: ")
+
+
+def test_streams_compose(sites: Path, tmp_path: Path) -> None:
+    """summarize - | calibrate - : a shell pipe of two processes, bytes and all."""
+    command = [sys.executable, "-c", "from gcfcp.cli import main; main()"]
+    with (sites / "a.csv").open("rb") as data:
+        first = subprocess.run(
+            [*command, "summarize", "-", "--groups", "groups.toml", "--client", "a", "-o", "-"],
+            stdin=data, capture_output=True, cwd=tmp_path, check=True,
+        )  # fmt: skip
+    second = subprocess.run(
+        [*command, "calibrate", "-", "-o", "-"],
+        input=first.stdout, capture_output=True, cwd=tmp_path, check=True,
+    )  # fmt: skip
+    found = gcfcp.Predictor.from_json(second.stdout)
+    assert found.provenance["clients"][0]["n"] == 300
+    assert b"\x1b" not in first.stderr + second.stderr  # no colours, no bar in a pipe
+
+
+# --- nothing is lost -----------------------------------------------------------------------------
+
+
+def test_no_overwrite_without_force(summaries: list[str], run: Callable[..., Ran]) -> None:
+    before = Path("a.gcfcp").read_bytes()
+    again = ("summarize", "b.csv", "--groups", "groups.toml", "--client", "b", "-o", "a.gcfcp")
+    refused = run(*again)
+    assert refused.code == 1
+    assert "a.gcfcp exists" in refused.err
+    assert Path("a.gcfcp").read_bytes() == before
+    assert run(*again, "--force").code == 0
+    assert Path("a.gcfcp").read_bytes() != before
+
+
+def test_a_failure_leaves_no_file(sites: Path, run: Callable[..., Ran]) -> None:
+    Path("holes.csv").write_text("age,sex,prediction,y\n30,F,1,2\n40,M,,2\n")
+    before = sorted(os.listdir())
+    bad = run("summarize", "holes.csv", "--groups", "groups.toml", "--client", "h", "-o", "h.gcfcp")
+    assert bad.code == 1
+    assert "1 of 2 rows" in bad.err
+    assert sorted(os.listdir()) == before
+    good = run("summarize", "holes.csv", "--groups", "groups.toml", "--client", "h", "-o",
+               "h.gcfcp", "--missing", "drop")  # fmt: skip
+    assert good.code == 0
+    assert "1 of 2 rows had no score and were dropped" in good.err
+
+
+# --- what is wrong is one line -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("summarize", "none.csv", "--groups", "groups.toml", "--client", "a", "-o", "x"),
+        ("summarize", "a.csv", "--groups", "none.toml", "--client", "a", "-o", "x"),
+        ("summarize", "a.csv", "--groups", "groups.toml", "--client", "", "-o", "x"),
+        ("summarize", "a.csv", "--groups", "groups.toml", "--client", "a", "-o", "no/x"),
+        ("summarize", "a.csv", "--groups", "groups.toml", "--client", "a", "-o", "."),
+        ("summarize", "a.csv", "--groups", "groups.toml", "--client", "a", "-o", "x",
+         "--score", "thr"),
+        ("summarize", "a.csv", "--groups", "groups.toml", "--client", "a", "-o", "x",
+         "--delta", "1"),
+        ("summarize", "a.csv", "--groups", "groups.toml", "--client", "a", "-o", "-", "--json"),
+        ("summarize", "groups.toml", "--groups", "groups.toml", "--client", "a", "-o", "x"),
+        ("inspect", "a.csv"),
+        ("inspect", "."),
+        ("plan", "a.csv"),
+        ("calibrate", "groups.toml", "-o", "x"),
+        ("predict", "groups.toml", "a.csv", "-o", "x"),
+        ("audit", "a.csv", "a.csv", "--client", "a", "-o", "x"),
+        ("audit-merge", "a.csv"),
+        ("report", "a.csv", "-o", "x"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(sites: Path, run: Callable[..., Ran], arguments: tuple) -> None:
+    done = run(*arguments)
+    assert done.code == 1, done
+    assert done.out == ""
+    assert done.err.startswith("gcfcp: ")
+    assert done.err.count("\n") == 1
+    assert "Traceback" not in done.err
+    assert not Path("x").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("frobnicate",),
+        ("summarize",),
+        ("summarize", "a.csv", "--groups", "groups.toml", "--client", "a"),
+        ("plan", "--alpha", "a lot", "a.gcfcp"),
+        ("plan",),
+        ("summarize", "a.csv", "--groups", "g", "--client", "a", "-o", "x", "--score", "best"),
+        ("reproduce", "everything"),
+    ],
+)
+def test_usage_is_exit_code_two(run: Callable[..., Ran], arguments: tuple) -> None:
+    done = run(*arguments)
+    assert done.code == 2
+    assert "Traceback" not in done.err
+
+
+def test_all_bad_files_are_named_at_once(summaries: list[str], run: Callable[..., Ran]) -> None:
+    good = Path("a.gcfcp").read_bytes()
+    Path("cut.gcfcp").write_bytes(good[:-5])
+    Path("flip.gcfcp").write_bytes(good[:100] + b"?" + good[101:])
+    done = run("calibrate", "cut.gcfcp", "b.gcfcp", "flip.gcfcp", "gone.gcfcp", "-o", "p.json")
+    assert done.code == 1
+    for name in ("cut.gcfcp", "flip.gcfcp", "gone.gcfcp"):
+        assert name in done.err
+    assert "3 of 4 files cannot be used" in done.err
+
+
+def test_all_misfits_are_named_at_once(summaries: list[str], run: Callable[..., Ran]) -> None:
+    Path("other.toml").write_text('all = "TRUE"\n')
+    for name, groups in (("x", "other.toml"), ("y", "other.toml")):
+        run("summarize", "a.csv", "--groups", groups, "--client", name, "-o", f"{name}.gcfcp")
+    run("summarize", "b.csv", "--groups", "groups.toml", "--client", "a", "-o", "twice.gcfcp")
+    done = run("plan", "a.gcfcp", "x.gcfcp", "b.gcfcp", "y.gcfcp", "twice.gcfcp")
+    assert done.code == 1
+    for text in ("x.gcfcp was made for groups", "y.gcfcp was made for groups",
+                 "twice.gcfcp and a.gcfcp are both of client 'a'"):  # fmt: skip
+        assert text in done.err
+
+
+def test_warnings_are_one_line(summaries: list[str], run: Callable[..., Ran]) -> None:
+    done = run("calibrate", *summaries, "--alpha", 0.001, "-o", "p.json")
+    assert done.code == 0
+    assert [line for line in done.err.splitlines() if line.startswith("warning: ")]
+
+
+# --- text from files is only text ----------------------------------------------------------------
+
+
+def test_markup_in_names_is_shown_not_obeyed(sites: Path, run: Callable[..., Ran]) -> None:
+    Path("odd.toml").write_text('"[red]all[/red]" = "TRUE"\n"[/]" = "age > 30"\n')
+    done = run("summarize", "a.csv", "--groups", "odd.toml", "--client", "[bold]a", "-o", "x.gcfcp")
+    assert done.code == 0, done.err
+    shown = run("inspect", "x.gcfcp")
+    assert "[red]all[/red]" in shown.out
+    assert "[bold]a" in shown.out
+    assert "[/]" in run("plan", "x.gcfcp").out
+
+
+def test_control_characters_are_spelled_out(run: Callable[..., Ran]) -> None:
+    Path("evil\x1b[2J.csv").write_text("a,\x1b[31mb\n1,2\n")
+    done = run("inspect", "evil\x1b[2J.csv")
+    assert done.code == 1
+    assert "\x1b" not in done.err
+    assert "\\x1b[2J" in done.err
+    assert console.safe("a\x1bb\nc\x9b") == "a\\x1bb c\\x9b"
+
+
+# --- a terminal, a pipe, a hurry -----------------------------------------------------------------
+
+
+def in_terminal(arguments: list[str], cwd: Path) -> str:
+    """What a command shows on a terminal."""
+    leader, follower = pty.openpty()
+    command = [sys.executable, "-c", "from gcfcp.cli import main; main()", *arguments]
+    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100"}
+    child = subprocess.Popen(
+        command, stdin=follower, stdout=follower, stderr=follower, cwd=cwd, env=environment
+    )
+    os.close(follower)
+    shown = b""
+    while True:
+        try:
+            chunk = os.read(leader, 65536)
+        except OSError:  # the terminal is gone with its last user
+            break
+        if not chunk:
+            break
+        shown += chunk
+    child.wait()
+    os.close(leader)
+    return shown.decode(errors="replace")
+
+
+def test_a_bar_on_a_terminal_only(sites: Path, run: Callable[..., Ran]) -> None:
+    arguments = ["summarize", "a.csv", "--groups", "groups.toml", "--client", "a", "-o"]
+    shown = in_terminal([*arguments, "x.gcfcp"], sites)
+    assert "reading a.csv" in shown
+    assert "300 rows" in shown
+    assert (sites / "x.gcfcp").exists()
+    assert "reading a.csv" not in run(*arguments, "y.gcfcp").err
+
+
+def test_a_reader_who_leaves_is_no_fault(predictor: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from gcfcp.cli import main; main()"]
+    many = pl.concat([pl.read_parquet("a-new.parquet")] * 200)
+    many.write_parquet("many.parquet")
+    child = subprocess.Popen(
+        [*command, "predict", predictor, "many.parquet", "-o", "-"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path,
+    )  # fmt: skip
+    assert child.stdout is not None
+    assert child.stderr is not None
+    child.stdout.read(10)
+    child.stdout.close()
+    err = child.stderr.read()
+    child.wait()
+    assert b"Traceback" not in err
+    assert b"Exception" not in err
+
+
+# --- randomness ----------------------------------------------------------------------------------
+
+
+def test_seeds(run: Callable[..., Ran]) -> None:
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(3), 80)
+    data = pl.DataFrame({f"proba_{i}": p[:, i] for i in range(3)} | {"y": rng.integers(0, 3, 80)})
+    data.write_csv("p.csv")
+    Path("groups.toml").write_text('all = "TRUE"\n')
+
+    def made(*more: object) -> bytes:
+        done = run("summarize", "p.csv", "--groups", "groups.toml", "--client", "a",
+                   "--score", "aps", "-o", "a.gcfcp", "--force", *more)  # fmt: skip
+        assert done.code == 0, done.err
+        seeds.append(done.err.split("seed ")[1].split()[0] if "seed " in done.err else None)
+        return Path("a.gcfcp").read_bytes()
+
+    seeds: list[str | None] = []
+    assert made("--seed", 3) == made("--seed", 3)
+    assert made("--seed", 3) != made("--seed", 4)
+    drawn = made()
+    assert seeds[-1] is not None
+    assert made("--seed", seeds[-1]) == drawn
+    assert made("--no-randomize") == made("--no-randomize")
+    assert seeds[-1] is None
+
+
+# --- help ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example(command: str, run: Callable[..., Ran]) -> None:
+    done = run(command, "--help")
+    assert done.code == 0
+    assert f"Example: gcfcp {command}" in " ".join(done.out.split())
+
+
+def test_help_lists_every_command(run: Callable[..., Ran]) -> None:
+    done = run("--help")
+    for command in COMMANDS:
+        assert command in done.out
+    assert run("--version").out == f"gcfcp {gcfcp.__version__}\n"
+
+
+def test_shell_completion() -> None:
+    """The shell asks for the commands that begin with aud."""
+    environment = os.environ | {
+        "_GCFCP_COMPLETE": "complete_bash",
+        "COMP_WORDS": "gcfcp aud",
+        "COMP_CWORD": "1",
+    }
+    found = subprocess.run(
+        [str(Path(sys.executable).with_name("gcfcp"))],
+        env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert found.stdout.split() == ["audit", "audit-merge"]
+
+
+def test_the_command_line_starts_without_polars_and_scipy() -> None:
+    """--help and --version should not wait for libraries that they do not need."""
+    code = (
+        "import sys; import gcfcp.cli; print([m for m in ('polars', 'scipy') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"

@@ -143,8 +143,9 @@ def test_the_record_says_who_when_and_how_much(tmp_path: Path) -> None:
         assert entry["sha256"] == hashlib.sha256(data).hexdigest()
         assert entry["asked"] <= entry["received"]
         assert any(name_of(k) in line and f"{len(data):,} bytes" in line for line in lines)
-    written = (tmp_path / "predictor.json").read_bytes()
-    assert record["files"]["predictor.json"] == hashlib.sha256(written).hexdigest()
+    for name in ("predictor.json", "report.html"):
+        written = (tmp_path / name).read_bytes()
+        assert record["files"][name] == hashlib.sha256(written).hexdigest()
 
 
 def keys(count: int) -> list[bytes]:
@@ -344,6 +345,8 @@ def test_a_missing_client_fails_the_round_or_is_named_in_the_result(tmp_path: Pa
     whole = gcfcp.calibrate([summary_of(k) for k in range(3)], 0.1, mixture)
     assert provenance["mixture"] == whole.without(name_of(1)).mixture
     assert provenance["mixture"] == {name_of(0): 2 / 3, name_of(2): 1 / 3}
+    page = (tmp_path / "report.html").read_text()
+    assert f"gave no answer: {provenance['missing'][0]}" in page
 
     with pytest.raises(GCFCPError, match=r"2 clients answered, min_clients is 3"):
         conduct(grid, QUESTION, Target(0.1), Terms(0.2, 3, "present"), tmp_path, quiet)

@@ -28,7 +28,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 import gcfcp
-from gcfcp import codec
+from gcfcp import codec, report
 from gcfcp.audit import Audit, AuditReport
 from gcfcp.client import LIBRARY, ClientSummary
 from gcfcp.errors import GCFCPError, GCFCPWarning
@@ -41,6 +41,8 @@ from gcfcp.pooling import Mixture
 from gcfcp.predictor import Predictor
 from gcfcp.server import Calibration
 from gcfcp.solver import rational
+
+REPORTED = 20_000  # clients that a page can list
 
 
 @dataclass(frozen=True)
@@ -172,10 +174,11 @@ class _Round:
             predictor.provenance["missing"] = list(missing)
         text = predictor.to_json(coreset=self.target.coreset).encode()
         self._write("predictor.json", text)
-        report = self._audit(text) if self.target.audit else None
+        audit = self._audit(text) if self.target.audit else None
+        self._report(predictor, calibration, audit)
         self.write_record(None)
         self.say(f"{len(self.taken)} clients calibrated: {self.store.directory / 'predictor.json'}")
-        return Result(calibration, predictor, missing, report, self.record(None))
+        return Result(calibration, predictor, missing, audit, self.record(None))
 
     # --- gathering
 
@@ -319,6 +322,18 @@ class _Round:
         codec.write(self.store.directory / name, data)
         self.files[name] = hashlib.sha256(data).hexdigest()
 
+    def _report(
+        self, predictor: Predictor, calibration: Calibration, audit: AuditReport | None
+    ) -> None:
+        if len(self.taken) > REPORTED:
+            self._note(f"no report is written for more than {REPORTED:,} clients")
+            return
+        plan = None
+        if any(atom.reason is not None for atom in calibration.table):
+            plan = gcfcp.plan(calibration.summaries, calibration.alpha, calibration.mixture)
+        page = report.render(predictor, audit, plan=plan, command="flwr run (gcfcp.flower)")
+        self._write("report.html", page.encode())
+
     # --- the second round
 
     def _audit(self, predictor: bytes) -> AuditReport | None:
@@ -371,12 +386,12 @@ class _Round:
             left = {k: rational(w) for k, w in mixture.items() if k in audits}
             total = sum(left.values(), Fraction(0))
             mixture = {k: float(w / total) for k, w in left.items()} if total else "uniform"
-        report = gcfcp.merge_audits(audits.values(), mixture)
+        found = gcfcp.merge_audits(audits.values(), mixture)
         for audit in audits.values():
             self.say(f"{audit.client}: audited {audit.n:,} records")
-        self.say(str(report))
-        self.result["audit"] = report.to_dict()
-        return report
+        self.say(str(found))
+        self.result["audit"] = found.to_dict()
+        return found
 
     # --- the record
 

@@ -18,7 +18,7 @@ import pytest
 
 import gcfcp
 import samples
-from gcfcp import report
+from gcfcp import figures, report
 from gcfcp.audit import AuditReport, audit, merge_audits
 from gcfcp.report import render
 
@@ -260,15 +260,24 @@ def test_empty_and_suppressed_groups_keep_their_row() -> None:
     assert "withheld at one" in text
 
 
+def test_clients_that_gave_no_answer_are_named_at_the_top() -> None:
+    predictor = predictor_of(["a"])
+    predictor.provenance["missing"] = ["north", "south"]
+    page = render(predictor, date="today")
+    verdict = Reader(page.split('aria-label="Verdict">')[1].split("</section>")[0]).text
+    assert "2 clients that gave no answer" in verdict
+    assert "north and south" in verdict
+
+
 def test_bounds_are_never_rounded_to_look_better() -> None:
-    low, high = report._rounded(0.1, up=False), report._rounded(0.1, up=True)
+    low, high = figures.rounded(0.1, up=False), figures.rounded(0.1, up=True)
     assert low(0.89999) == "89.9%"
     assert low(0.9) == "90.0%"
     assert low(0.1 + 0.2 + 0.6) == "90.0%"  # 0.8999999999999999: the float, not the bound
     assert high(0.90001) == "90.1%"
     assert high(0.9) == "90.0%"
-    assert report._rounded(0.001, up=False)(0.99899) == "99.89%"
-    assert report._rounded(0.05, up=True)(0.95001) == "95.1%"
+    assert figures.rounded(0.001, up=False)(0.99899) == "99.89%"
+    assert figures.rounded(0.05, up=True)(0.95001) == "95.1%"
 
 
 def test_an_interval_that_just_misses_says_so() -> None:
@@ -412,7 +421,7 @@ def test_the_promise_is_always_on_the_axis_and_labels_keep_apart(low: float) -> 
 
 @pytest.mark.parametrize("least", [1e-9, 0.03, 0.2, 1.0, 7.0, 99.0, 1e6])
 def test_steps_are_round(least: float) -> None:
-    step = report._step(least)
+    step = figures.step_of(least)
     assert least * (1 - 1e-8) <= step <= 2.5 * least * (1 + 1e-8)
     mantissa = step / 10 ** math.floor(math.log10(step) + 1e-9)
     assert min(abs(mantissa - m) for m in (1, 2, 5)) < 1e-6

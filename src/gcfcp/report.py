@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from gcfcp import figures as fig
 from gcfcp.audit import BROKEN, KEPT, NO_TARGET, UNKNOWN, AuditReport, GroupAudit
 from gcfcp.client import LIBRARY, describe_score
 from gcfcp.errors import GCFCPError
@@ -39,7 +40,6 @@ from gcfcp.server import MEASURED, PAPER, PROVED
 Row = dict[str, Any]
 
 _OURS = "gcfcp"
-_DASH = "–"
 _SERIES = 6  # markers and colours that are told apart at a glance
 _BUDGET = 1_700_000  # characters of rows: what is left of 2 MB is the page around them
 
@@ -79,7 +79,7 @@ def render(
         css=Markup(css),
         script=Markup(script),
         policy=_policy(css, script),
-        promise=_exact_percent(1 - _alpha(predictor)),
+        promise=fig.exact_percent(1 - _alpha(predictor)),
         verdict=_verdict(predictor, audit, others),
         facts=_facts(predictor),
         audit=None if audit is None else _audit(predictor, audit, others),
@@ -138,168 +138,6 @@ def _check_fit(
             )
 
 
-# --- Numbers as text -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Cell:
-    """What a table shows, and the number it sorts by ("" where it is not known)."""
-
-    text: str
-    value: str
-
-    @classmethod
-    def of(cls, value: Any, form: Callable[[float], str]) -> Cell:
-        number = _number(value)
-        if number is None:
-            return cls(_DASH, "")
-        if math.isinf(number):
-            return cls("∞" if number > 0 else "−∞", "inf" if number > 0 else "-inf")
-        return cls(form(number), f"{number:.12g}")
-
-
-def _number(value: Any) -> float | None:
-    """A number of a file that may hold anything; infinities are words in JSON."""
-    if value in ("inf", "-inf"):
-        return float(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return None if math.isnan(value) else float(value)
-
-
-def _whole(value: float) -> str:
-    return f"{value:,.0f}"
-
-
-def _short(value: float) -> str:
-    """Four significant digits: 0.1773, 12.3, 1,204, 1.2e+07."""
-    if value == 0 or 1e-4 <= abs(value) < 1e3:
-        return f"{value:.4g}".replace("-", "−")
-    return (f"{value:,.0f}" if 1e3 <= abs(value) < 1e7 else f"{value:.3g}").replace("-", "−")
-
-
-def _size(value: float) -> str:
-    return f"{value:.3g}" if value < 1e3 else _short(value)
-
-
-def _bytes(value: float) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value:.0f} B"
-
-
-def _exact_percent(value: float) -> str:
-    return f"{100 * value:.6g}%"
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.1f}%" if value >= 0.0005 or value == 0 else "<0.1%"
-
-
-def _digits(alpha: float) -> int:
-    """Decimals of a percentage that alpha makes meaningful: 1 down to 1%, 2 down to 0.1%, ..."""
-    return max(1, -math.floor(math.log10(alpha) + 1e-9) - 1)
-
-
-def _percent(alpha: float) -> Callable[[float], str]:
-    return lambda value: f"{100 * value:.{_digits(alpha)}f}%"
-
-
-def _rounded(alpha: float, up: bool) -> Callable[[float], str]:
-    """Rounded to the safe side: a bound must not look better than it is."""
-    scale = 10.0 ** (_digits(alpha) + 2)
-
-    def form(value: float) -> str:
-        whole = math.ceil(value * scale - 1e-6) if up else math.floor(value * scale + 1e-6)
-        return f"{100 * whole / scale:.{_digits(alpha)}f}%"
-
-    return form
-
-
-def _count(n: float, noun: str, plural: str | None = None) -> str:
-    return f"{_whole(n)} {noun if n == 1 else plural or noun + 's'}"
-
-
-def _listed(names: Sequence[str], limit: int = 3) -> str:
-    if len(names) <= limit + 1:
-        return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-    return f"{', '.join(names[:limit])} and {len(names) - limit} more"
-
-
-# --- Positions -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Tick:
-    x: str
-    label: str
-    strong: bool = False
-
-
-@dataclass(frozen=True)
-class Scale:
-    """Numbers to positions in percent of a chart's width, which the page is free to choose."""
-
-    low: float
-    high: float
-    left: float  # of `low`, in percent
-    right: float
-    ticks: tuple[Tick, ...] = ()
-
-    def at(self, value: float) -> str:
-        span = self.high - self.low
-        part = 0.5 if span <= 0 else min(1.0, max(0.0, (value - self.low) / span))
-        return f"{self.left + (self.right - self.left) * part:.2f}"
-
-
-@dataclass(frozen=True)
-class Mark:
-    series: int
-    x: str
-    y: int  # pixels from the middle of the row
-    title: str
-    low: str | None = None
-    high: str | None = None
-    cut: bool = False  # the interval goes on beyond the left edge
-    infinite: bool = False
-
-
-def _scale(
-    low: float,
-    high: float,
-    form: Callable[[float], str],
-    left: float = 6,
-    right: float = 93,
-    strong: float | None = None,
-    ticks: int = 5,
-) -> Scale:
-    """A scale with round ticks; `strong` is a tick of its own and has its neighbours give way."""
-    bare = Scale(low, high, left, right)
-    step = _step((high - low) / ticks)
-    marked = []
-    if step > 0:
-        first = math.ceil(low / step - 1e-9)
-        marked = [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]
-    if strong is not None:
-        apart = 0.11 * (high - low)
-        marked = [t for t in marked if abs(t - strong) >= apart]
-    if not marked and strong is None:
-        marked = [low]
-    found = [Tick(bare.at(t), form(t)) for t in marked]
-    if strong is not None:
-        found.append(Tick(bare.at(strong), _exact_percent(strong), True))
-    return Scale(low, high, left, right, tuple(found))
-
-
-def _step(least: float) -> float:
-    """The smallest of 1, 2, 5, 10, ... times a power of ten that is at least `least`."""
-    if not 0 < least < math.inf:
-        return 0.0
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(m * power for m in (1, 2, 5, 10) if m * power >= least * (1 - 1e-9))
-
-
 # --- Sections ------------------------------------------------------------------------------------
 
 
@@ -333,7 +171,7 @@ def _verdict(
     predictor: Predictor, audit: AuditReport | None, others: Mapping[str, AuditReport]
 ) -> dict[str, Any]:
     """One sentence for those who read no further, and what they must know beside it."""
-    promise = _exact_percent(1 - _alpha(predictor))
+    promise = fig.exact_percent(1 - _alpha(predictor))
     answer = _answers(predictor)
     every = _every(len(predictor.groups))
     if audit is None:
@@ -353,12 +191,14 @@ def _verdict(
     if by[BROKEN]:
         sign, tone = "✕", "bad"
         headline = (
-            f"Broken for {_some(len(by[BROKEN]), total)}: for {_listed(by[BROKEN])} "
+            f"Broken for {_some(len(by[BROKEN]), total)}: for {fig.listed(by[BROKEN])} "
             f"the prediction {answer} contained the true answer less often than the promised "
             f"{promise}."
         )
         if by[KEPT]:
-            more.append(f"The promise was kept for {len(by[KEPT])} of {_count(total, 'group')}.")
+            more.append(
+                f"The promise was kept for {len(by[KEPT])} of {fig.counted(total, 'group')}."
+            )
     elif len(by[KEPT]) == total:
         sign, tone = "✓", "good"
         headline = (
@@ -368,8 +208,8 @@ def _verdict(
     elif by[KEPT]:
         sign, tone = "◐", "open"
         headline = (
-            f"Kept for {len(by[KEPT])} of {_count(total, 'group')}, and broken for none: there the "
-            f"prediction {answer} contained the true answer as often as the promised "
+            f"Kept for {len(by[KEPT])} of {fig.counted(total, 'group')}, and broken for none: "
+            f"there the prediction {answer} contained the true answer as often as the promised "
             f"{promise}{margin}."
         )
     elif by[NO_TARGET]:
@@ -385,15 +225,15 @@ def _verdict(
         )
     if by[UNKNOWN] and (by[KEPT] or by[BROKEN]):
         more.append(
-            f"The audit has too few records to tell for {_count(len(by[UNKNOWN]), 'group')}: "
-            f"{_listed(by[UNKNOWN], 6)}."
+            f"The audit has too few records to tell for {fig.counted(len(by[UNKNOWN]), 'group')}: "
+            f"{fig.listed(by[UNKNOWN], 6)}."
         )
     for name, report in others.items():
         broken = [g.group for g in report.groups if g.verdict == BROKEN]
         if broken:
             more.append(
                 f"With {name} instead, the promise would have been broken for "
-                f"{_some(len(broken), total)}: {_listed(broken)}."
+                f"{_some(len(broken), total)}: {fig.listed(broken)}."
             )
     return {"tone": tone, "sign": sign, "headline": headline, "more": more + _caveats(predictor)}
 
@@ -404,7 +244,7 @@ def _every(groups: int) -> str:
 
 def _some(count: int, total: int) -> str:
     if count < total:
-        return f"{count} of {_count(total, 'group')}"
+        return f"{count} of {fig.counted(total, 'group')}"
     return "the one group" if total == 1 else f"all {total} groups"
 
 
@@ -413,40 +253,57 @@ def _margin(audit: AuditReport) -> str:
 
 
 def _caveats(predictor: Predictor) -> list[str]:
+    """What a reader must know before any number: who is missing, and what is not finite."""
+    return _absent(predictor) + _not_finite(predictor)
+
+
+def _absent(predictor: Predictor) -> list[str]:
+    missing = predictor.provenance.get("missing")
+    if not isinstance(missing, list) or not missing:
+        return []
+    return [
+        f"Without {fig.counted(len(missing), 'client')} that gave no answer: "
+        f"{fig.listed([str(name) for name in missing], 10)}. The mixture is that of the others."
+    ]
+
+
+def _not_finite(predictor: Predictor) -> list[str]:
     """What is not finite is true and useless, and belongs to the top."""
-    infinite = [a for a in _atoms(predictor) if not math.isfinite(a.threshold)]
+    atoms = _atoms(predictor)
+    infinite = [a for a in atoms if not math.isfinite(a.threshold)]
     if not infinite:
         return []
-    answer = _answers(predictor)
-    says_all = "is unbounded" if answer == "interval" else "holds every label"
-    weight = _total([a.weight for a in infinite])
-    whole = _total([a.weight for a in _atoms(predictor)])
-    part = "" if not whole or weight is None else f", {_share(weight / whole)} of the weight"
+    weight, total = _total([a.weight for a in infinite]), _total([a.weight for a in atoms])
+    part = "" if not total or weight is None else f", {fig.share(weight / total)} of the weight"
+    there = ""
+    if all(a.threshold > 0 for a in infinite):
+        answer = _answers(predictor)
+        there = f": there the {answer} {'is unbounded' if answer == 'interval' else _EVERYTHING}"
     return [
-        f"For {len(infinite)} of {_count(len(_atoms(predictor)), 'combination')} of groups{part}, "
-        f"no finite threshold is valid: there the {answer} {says_all}."
-        if all(a.threshold > 0 for a in infinite)
-        else f"For {len(infinite)} of {_count(len(_atoms(predictor)), 'combination')} of "
-        f"groups{part}, no finite threshold is valid."
+        f"For {len(infinite)} of {fig.counted(len(atoms), 'combination')} of groups{part}, no "
+        f"finite threshold is valid{there}."
     ]
+
+
+_EVERYTHING = "holds every label"
 
 
 def _facts(predictor: Predictor) -> list[dict[str, str]]:
     clients = _dicts(predictor.provenance.get("clients"))
     facts = [
-        ("promised in every group", _exact_percent(1 - _alpha(predictor))),
-        ("groups", _whole(len(predictor.groups))),
-        ("combinations of groups", _whole(len(_atoms(predictor)))),
+        ("promised in every group", fig.exact_percent(1 - _alpha(predictor))),
+        ("groups", fig.whole(len(predictor.groups))),
+        ("combinations of groups", fig.whole(len(_atoms(predictor)))),
     ]
     if clients:
-        facts.append(("clients", _whole(len(clients))))
-    records = _total([_number(c.get("n")) for c in clients])
+        facts.append(("clients", fig.whole(len(clients))))
+    records = _total([fig.number(c.get("n")) for c in clients])
     if records:
-        facts.append(("calibration records", _whole(records)))
-    sent = _total([_number(c.get("bytes")) for c in clients])
-    sent = sent or _number(predictor.provenance.get("bytes_sent"))
+        facts.append(("calibration records", fig.whole(records)))
+    sent = _total([fig.number(c.get("bytes")) for c in clients])
+    sent = sent or fig.number(predictor.provenance.get("bytes_sent"))
     if sent:
-        facts.append(("left the clients, in all", _bytes(sent)))
+        facts.append(("left the clients, in all", fig.in_bytes(sent)))
     return [{"what": what, "value": value} for what, value in facts]
 
 
@@ -483,15 +340,15 @@ def _audit(
     }
 
 
-def _coverage_scale(reports: Sequence[AuditReport], alpha: float) -> Scale:
+def _coverage_scale(reports: Sequence[AuditReport], alpha: float) -> fig.Scale:
     """From what was found to 100%. Very wide intervals do not set it: they are cut, and say so."""
     groups = [g for report in reports for g in report.groups if g.coverage is not None]
     points = [g.coverage for g in groups if g.coverage is not None]
     ends = [g.low for g in groups if g.high - g.low <= max(0.15, 3 * alpha)]
     low = min([1 - 2 * alpha, *points, *ends])
-    step = _step((1 - low) / 5)
+    step = fig.step_of((1 - low) / 5)
     low = max(0.0, math.floor(low / step + 1e-9) * step)
-    return _scale(low, 1.0, lambda v: f"{100 * v:.6g}%", strong=1 - alpha)
+    return fig.scale_of(low, 1.0, lambda v: f"{100 * v:.6g}%", strong=1 - alpha)
 
 
 def _audit_row(
@@ -499,16 +356,20 @@ def _audit_row(
     definition: str,
     found: Sequence[GroupAudit | None],
     names: Sequence[str],
-    scale: Scale,
+    scale: fig.Scale,
     alpha: float,
 ) -> dict[str, Any]:
     ours = found[0]
     assert ours is not None  # the fingerprints agree
-    percent, low, high = _percent(alpha), _rounded(alpha, up=False), _rounded(alpha, up=True)
+    percent, low, high = (
+        fig.percent(alpha),
+        fig.rounded(alpha, up=False),
+        fig.rounded(alpha, up=True),
+    )
     marks, cells = [], []
     for i, g in enumerate(found):
         if g is None or g.coverage is None:
-            cells.append({"text": _DASH, "value": "", "under": False, "interval": ""})
+            cells.append({"text": fig.DASH, "value": "", "under": False, "interval": ""})
             continue
         end = high(g.high)
         if g.high < 1 - alpha and end == high(1 - alpha):
@@ -523,7 +384,7 @@ def _audit_row(
             }
         )
         marks.append(
-            Mark(
+            fig.Mark(
                 series=i,
                 x=scale.at(g.coverage),
                 y=round(15 * (i - (len(found) - 1) / 2)),
@@ -541,31 +402,31 @@ def _audit_row(
         "found": cells,
         "size": _sizes(found, names),
         "total": {
-            "text": _whole(ours.total),
+            "text": fig.whole(ours.total),
             "value": str(ours.total),
-            "note": f"withheld at {_listed(ours.suppressed_at)}" if ours.suppressed else "",
+            "note": f"withheld at {fig.listed(ours.suppressed_at)}" if ours.suppressed else "",
         },
     }
 
 
 def _sizes(found: Sequence[GroupAudit | None], names: Sequence[str]) -> dict[str, Any]:
-    ours = Cell.of(found[0].mean_size if found[0] else None, _size)
+    ours = fig.Cell.of(found[0].mean_size if found[0] else None, fig.size)
     others = [
-        f"{name} {Cell.of(g.mean_size, _size).text}"
+        f"{name} {fig.Cell.of(g.mean_size, fig.size).text}"
         for name, g in zip(names[1:], found[1:], strict=True)
         if g is not None and g.mean_size is not None
     ]
     if found[0] is not None and found[0].unbounded and found[0].mean_bounded_size is not None:
-        others.insert(0, f"{_size(found[0].mean_bounded_size)} where bounded")
+        others.insert(0, f"{fig.size(found[0].mean_bounded_size)} where bounded")
     return {"text": ours.text, "value": ours.value, "others": others}
 
 
 def _how(audit: AuditReport) -> str:
     records = sum(c.n for c in audit.clients)
     return (
-        f"{_count(records, 'labelled record')} at {_count(len(audit.clients), 'client')} were "
-        f"checked; only counts left the sites. The lines are intervals that hold for all groups "
-        f"at once with {_exact_percent(audit.confidence)} confidence. In the averages "
+        f"{fig.counted(records, 'labelled record')} at "
+        f"{fig.counted(len(audit.clients), 'client')} were checked; only counts left the sites. "
+        f"The lines are intervals that hold for all groups at once with {fig.exact_percent(audit.confidence)} confidence. In the averages "
         f"{_mixture_words(audit.mixture)}."
     )
 
@@ -580,15 +441,15 @@ def _comparison(audit: AuditReport, others: Mapping[str, AuditReport]) -> str:
             worst.append(f"{100 * coverage:.1f}% ({group}) with {name}")
     if len(worst) < 2:
         return ""
-    return f"The lowest coverage of any group was {_listed(worst, len(worst))}."
+    return f"The lowest coverage of any group was {fig.listed(worst, len(worst))}."
 
 
 def _promises(predictor: Predictor) -> dict[str, Any]:
     alpha = _alpha(predictor)
-    promise = _exact_percent(1 - alpha)
+    promise = fig.exact_percent(1 - alpha)
     answer = _answers(predictor)
     given = {str(g.get("group")): g for g in _dicts(predictor.provenance.get("guarantee"))}
-    low, high = _rounded(alpha, up=False), _rounded(alpha, up=True)
+    low, high = fig.rounded(alpha, up=False), fig.rounded(alpha, up=True)
     text = (
         f"For {_every(len(predictor.groups))}: of new records of the group, at least {promise} "
         f"have their true answer in the prediction {answer}. Records come from the clients in a "
@@ -609,21 +470,21 @@ def _promises(predictor: Predictor) -> dict[str, Any]:
                 "group": group,
                 "definition": definition,
                 "bounds": [
-                    {"label": label, "cell": Cell.of(g.get(key), form), "status": status}
+                    {"label": label, "cell": fig.Cell.of(g.get(key), form), "status": status}
                     for label, key, form in (
                         ("Certified at least", "certified", low),
                         ("Worst case at least", "lower", low),
                         ("At most", "upper", high),
                     )
-                    if (status := str(g.get(f"{key}_status", _DASH)))
+                    if (status := str(g.get(f"{key}_status", fig.DASH)))
                 ],
-                "records": Cell.of(g.get("records"), _whole),
-                "effective": Cell.of(g.get("effective_n"), _whole),
-                "weight": Cell.of(g.get("weight"), _share),
+                "records": fig.Cell.of(g.get("records"), fig.whole),
+                "effective": fig.Cell.of(g.get("effective_n"), fig.whole),
+                "weight": fig.Cell.of(g.get("weight"), fig.share),
             }
         )
     statuses = {bound["status"] for row in rows for bound in row["bounds"]}
-    eta = _number(next(iter(given.values())).get("eta"))
+    eta = fig.number(next(iter(given.values())).get("eta"))
     rows, left_out = _fit(
         rows,
         lambda row: float(row["records"].value or 0),
@@ -631,7 +492,7 @@ def _promises(predictor: Predictor) -> dict[str, Any]:
         "largest groups",
     )
     if eta is not None:
-        text += f" The bound from above holds with {_exact_percent(1 - eta / 2)} confidence."
+        text += f" The bound from above holds with {fig.exact_percent(1 - eta / 2)} confidence."
     return {
         "text": text,
         "rows": rows,
@@ -647,8 +508,8 @@ _STATUS = {
     ),
     PAPER: (
         "The bound follows from the proof in the paper behind this method (Wen, Simeone and Xing, "
-        "UAI 2026). For several clients that proof leaves a gap, so this is the authors' argument "
-        "and not a theorem that we would sign."
+        "UAI 2026). For several clients that proof leaves a step open, so read it as the authors' "
+        "argument and not as a theorem."
     ),
     MEASURED: (
         "No proof covers this combination of overlapping groups and clients. The bound held in "
@@ -687,15 +548,15 @@ def _infinite(predictor: Predictor, plan: Plan | None) -> dict[str, Any]:
     answer = _answers(predictor)
     if not infinite:
         text = (
-            f"Nothing: each of the {_count(len(atoms), 'combination')} of groups that occurred in "
-            "calibration has a finite threshold."
+            f"Nothing: each of the {fig.counted(len(atoms), 'combination')} of groups that "
+            "occurred in calibration has a finite threshold."
         )
     else:
         text = (
-            f"{_count(len(infinite), 'combination')} of groups, of {_whole(len(atoms))}: "
+            f"{fig.counted(len(infinite), 'combination')} of groups, of {fig.whole(len(atoms))}: "
             f"no finite threshold would keep the promise there. Nothing was made up in its place: "
             f"the prediction {answer} "
-            + ("is unbounded" if answer == "interval" else "is the full set of labels")
+            + ("is unbounded" if answer == "interval" else _EVERYTHING)
             + ", which is true and says nothing."
         )
     by_reason: dict[str, list[Atom]] = {}
@@ -704,17 +565,19 @@ def _infinite(predictor: Predictor, plan: Plan | None) -> dict[str, Any]:
     items = []
     for reason, members in sorted(by_reason.items(), key=lambda item: -_weight(item[1])):
         shown = sorted(members, key=lambda a: -(a.weight or 0))[:8]
-        extent = _count(len(members), "combination") + " of groups"
+        extent = fig.counted(len(members), "combination") + " of groups"
         records = _total([a.count for a in members])
         if records is not None:
-            extent += f", {_count(records, 'record')}, {_share(_weight(members))} of the weight"
+            extent += (
+                f", {fig.counted(records, 'record')}, {fig.share(_weight(members))} of the weight"
+            )
         left = len(members) - len(shown)
         items.append(
             {
                 "reason": reason[:1].upper() + reason[1:],
                 "extent": extent,
                 "atoms": [a.groups or ("no group",) for a in shown],
-                "more": f"and {_count(left, 'more combination')}" if left else "",
+                "more": f"and {fig.counted(left, 'more combination')}" if left else "",
             }
         )
     listed = items[:40]
@@ -734,11 +597,11 @@ def _missing(plan: Plan) -> list[str]:
         if g.finite:
             continue
         if g.missing is None:
-            need = f"more records like its {_whole(g.records)} would not help"
+            need = f"more records like its {fig.whole(g.records)} would not help"
         else:
             need = (
-                f"{_count(g.missing, 'more record')} beside its {_whole(g.records)}, if all "
-                f"clients grow alike, {g.growth:.3g}-fold"
+                f"{fig.counted(g.missing, 'more record')} beside its {fig.whole(g.records)}, if "
+                f"all clients grow alike, {g.growth:.3g}-fold"
             )
         lines.append(
             f"{g.group}: {need}; as it is, alpha could be no less than {g.least_alpha:.3g}."
@@ -760,21 +623,21 @@ def _thresholds(predictor: Predictor) -> dict[str, Any]:
     elif 0 < low < 0.7 * high:
         low = 0.0
     infinite = any(a.threshold == math.inf for a in atoms)
-    scale = _scale(low, high, _short, right=85 if infinite else 93)
+    scale = fig.scale_of(low, high, fig.short, right=85 if infinite else 93)
     if infinite:
-        scale = Scale(
-            scale.low, scale.high, scale.left, scale.right, (*scale.ticks, Tick("95", "∞"))
+        scale = fig.Scale(
+            scale.low, scale.high, scale.left, scale.right, (*scale.ticks, fig.Tick("95", "∞"))
         )
     zero = scale.at(max(low, min(high, 0.0)))
     rows: list[Row] = []
     for atom in atoms:
-        threshold = Cell.of(atom.threshold, _short)
+        threshold = fig.Cell.of(atom.threshold, fig.short)
         if math.isfinite(atom.threshold):
             x = scale.at(atom.threshold)
-            mark = Mark(0, x, 0, f"threshold {threshold.text}")
+            mark = fig.Mark(0, x, 0, f"threshold {threshold.text}")
             stem: tuple[str, str] | None = (zero, x)
         else:
-            mark = Mark(0, "95" if atom.threshold > 0 else "2", 0, "", infinite=True)
+            mark = fig.Mark(0, "95" if atom.threshold > 0 else "2", 0, "", infinite=True)
             stem = None
         rows.append(
             {
@@ -782,8 +645,8 @@ def _thresholds(predictor: Predictor) -> dict[str, Any]:
                 "marks": [mark],
                 "stem": stem,
                 "threshold": threshold,
-                "count": Cell.of(atom.count, _whole),
-                "weight": Cell.of(atom.weight, _share),
+                "count": fig.Cell.of(atom.count, fig.whole),
+                "weight": fig.Cell.of(atom.weight, fig.share),
             }
         )
 
@@ -797,16 +660,16 @@ def _thresholds(predictor: Predictor) -> dict[str, Any]:
         lambda row: 1400 + sum(12 + len(name) for name in row["groups"]),
         "lightest combinations",
     )
+    sets = _answers(predictor) == "set"
     below = (
-        "An answer is in the prediction set if its score is at most the threshold"
-        if _answers(predictor) == "set"
-        else "The interval holds the answers whose score is at most the threshold"
+        "An answer is in the prediction set if its score is at most the threshold of the "
+        "combination of groups that the record belongs to; a lower threshold means smaller sets. "
+        if sets
+        else "The interval holds the answers whose score is at most the threshold of the "
+        "combination of groups that the record belongs to; a lower one means narrower intervals. "
     )
     return {
-        "text": (
-            f"{below} of the combination of groups that the record belongs to. Lower thresholds "
-            "mean smaller sets. " + _RULES[predictor.table.rule]
-        ),
+        "text": below + _RULES[predictor.table.rule],
         "scale": scale,
         "rows": rows,
         "left_out": left_out,
@@ -826,33 +689,33 @@ def _clients(predictor: Predictor) -> dict[str, Any]:
     given = _dicts(predictor.provenance.get("clients"))
     if not given:
         return {"text": "No clients are recorded.", "rows": [], "notes": []}
-    total = _total([_number(c.get("n")) for c in given]) or 0
-    weighted = any(_number(c.get("share")) is not None for c in given)
-    parts = [(_number(c.get("share")), _part(_number(c.get("n")), total)) for c in given]
+    total = _total([fig.number(c.get("n")) for c in given]) or 0
+    weighted = any(fig.number(c.get("share")) is not None for c in given)
+    parts = [(fig.number(c.get("share")), _part(fig.number(c.get("n")), total)) for c in given]
     highest = max([v for pair in parts for v in pair if v is not None], default=1.0) or 1.0
-    scale = _scale(0.0, highest, lambda v: f"{100 * v:.4g}%")
+    scale = fig.scale_of(0.0, highest, lambda v: f"{100 * v:.4g}%")
     rows: list[Row] = []
     for client, (share, part) in zip(given, parts, strict=True):
         marks = []
         if part is not None:
-            marks.append(Mark(1, scale.at(part), 0, f"{_share(part)} of the records"))
+            marks.append(fig.Mark(1, scale.at(part), 0, f"{fig.share(part)} of the records"))
         if share is not None:
-            marks.append(Mark(0, scale.at(share), 0, f"weight {_share(share)}"))
+            marks.append(fig.Mark(0, scale.at(share), 0, f"weight {fig.share(share)}"))
         rows.append(
             {
-                "client": str(client.get("client", _DASH)),
+                "client": str(client.get("client", fig.DASH)),
                 "note": _client_note(client),
                 "marks": marks,
                 "stem": None
                 if share is None or part is None
                 else (scale.at(share), scale.at(part)),
-                "n": Cell.of(client.get("n"), _whole),
-                "share": Cell.of(share, _share),
-                "bytes": Cell.of(client.get("bytes"), _bytes),
-                "centroids": Cell.of(client.get("centroids"), _whole),
-                "atoms": Cell.of(client.get("atoms"), _whole),
-                "suppressed": Cell.of(client.get("suppressed"), _whole),
-                "sha256": str(client.get("sha256", _DASH)),
+                "n": fig.Cell.of(client.get("n"), fig.whole),
+                "share": fig.Cell.of(share, fig.share),
+                "bytes": fig.Cell.of(client.get("bytes"), fig.in_bytes),
+                "centroids": fig.Cell.of(client.get("centroids"), fig.whole),
+                "atoms": fig.Cell.of(client.get("atoms"), fig.whole),
+                "suppressed": fig.Cell.of(client.get("suppressed"), fig.whole),
+                "sha256": str(client.get("sha256", fig.DASH)),
             }
         )
     rows, left_out = _fit(
@@ -879,52 +742,52 @@ def _part(n: float | None, total: float) -> float | None:
 
 
 def _client_note(client: Mapping[str, Any]) -> str:
-    members = _number(client.get("members"))
+    members = fig.number(client.get("members"))
     notes = []
     if members is not None and members > 1:
-        notes.append(f"for {_count(members, 'client')}")
-    uncovered = _number(client.get("uncovered"))
+        notes.append(f"for {fig.counted(members, 'client')}")
+    uncovered = fig.number(client.get("uncovered"))
     if uncovered:
-        notes.append(f"{_count(uncovered, 'record')} in no group")
+        notes.append(f"{fig.counted(uncovered, 'record')} in no group")
     return ", ".join(notes)
 
 
 def _disclosed(predictor: Predictor, given: Sequence[Mapping[str, Any]]) -> str:
-    sent = _total([_number(c.get("bytes")) for c in given])
-    records = _total([_number(c.get("n")) for c in given])
-    values = _total([_number(c.get("centroids")) for c in given])
+    sent = _total([fig.number(c.get("bytes")) for c in given])
+    records = _total([fig.number(c.get("n")) for c in given])
+    values = _total([fig.number(c.get("centroids")) for c in given])
     if sent is None or records is None or values is None:
         return "The method recorded the clients' sizes, and not what they sent."
     return (
         "No feature, label or prediction left a client. What left is one summary each: its number "
         "of records, and for every combination of groups that occurred how many records it has and "
-        f"a few score values with their counts. In all, {_bytes(sent)} for "
-        f"{_count(records, 'record')}: {_count(values, 'score value')}."
+        f"a few score values with their counts. In all, {fig.in_bytes(sent)} for "
+        f"{fig.counted(records, 'record')}: {fig.counted(values, 'score value')}."
     )
 
 
 def _client_notes(predictor: Predictor, given: Sequence[Mapping[str, Any]]) -> list[str]:
     notes = []
-    least = [c for c in given if _number(c.get("min_count")) == 1]
+    least = [c for c in given if fig.number(c.get("min_count")) == 1]
     if least and predictor.provenance.get("representative") == "upper":
-        every = "every client" if len(least) == len(given) else _count(len(least), "client")
+        every = "every client" if len(least) == len(given) else fig.counted(len(least), "client")
         notes.append(
             f"For {every} the smallest combination that may be described has 1 record (min_count), "
             "and each score value sent is the exact score of some record. A larger min_count hides "
             "small combinations and rounds."
         )
-    suppressed = _total([_number(c.get("suppressed")) for c in given])
+    suppressed = _total([fig.number(c.get("suppressed")) for c in given])
     if suppressed:
         notes.append(
-            f"{_count(suppressed, 'record')} lie in combinations too small to be described "
+            f"{fig.counted(suppressed, 'record')} lie in combinations too small to be described "
             "(min_count). They count as if their score were infinite, which can only raise "
             "thresholds."
         )
-    uncovered = _total([_number(c.get("uncovered")) for c in given])
+    uncovered = _total([fig.number(c.get("uncovered")) for c in given])
     if uncovered:
         notes.append(
-            f"{_count(uncovered, 'record')} belong to no group, and nothing is promised for such "
-            "records."
+            f"{fig.counted(uncovered, 'record')} belong to no group, and nothing is promised for "
+            "such records."
         )
     return notes
 
@@ -939,9 +802,9 @@ def _words(predictor: Predictor, audit: AuditReport | None) -> list[tuple[str, s
         ),
         (
             "Certified at least, worst case, at most",
-            "Bounds on the coverage of a group. The worst case is known before any data are seen; "
-            "the certified bound uses the compression errors that really occurred. Each has its "
-            "ground beside it.",
+            "Bounds on the coverage of a group. The worst case follows from how strongly "
+            "scores may be compressed; the certified bound from the errors that really occurred. "
+            "Each has its ground beside it.",
         ),
         (
             "Combination of groups",
@@ -976,8 +839,8 @@ def _provenance(
     settings = ", ".join(f"{key} = {value}" for key, value in sorted(parameters.items()))
     clients = _dicts(given.get("clients"))
     libraries = sorted({str(c["library"]) for c in clients if "library" in c})
-    deltas = sorted({d for c in clients if (d := _number(c.get("delta"))) is not None})
-    minimum = sorted({m for c in clients if (m := _number(c.get("min_count"))) is not None})
+    deltas = sorted({d for c in clients if (d := fig.number(c.get("delta"))) is not None})
+    minimum = sorted({m for c in clients if (m := fig.number(c.get("min_count"))) is not None})
     python = ".".join(map(str, sys.version_info[:3]))
     pairs = [
         ("Date", date, False),
@@ -993,7 +856,7 @@ def _provenance(
         ("Compression at the clients (delta)", ", ".join(f"{d:g}" for d in deltas), False),
         ("Compression at the server (delta)", given.get("recompression_delta"), False),
         ("Representative of a cluster", given.get("representative"), False),
-        ("Smallest combination described (min_count)", ", ".join(map(_whole, minimum)), False),
+        ("Smallest combination described (min_count)", ", ".join(map(fig.whole, minimum)), False),
         ("Model", given.get("model"), True),
         ("Groups, fingerprint", predictor.groups.fingerprint, True),
         ("Predictor, SHA-256", hashlib.sha256(predictor.to_json().encode()).hexdigest(), True),
@@ -1003,7 +866,7 @@ def _provenance(
             ("Predictor that was audited", audit.predictor, True),
             ("Mixture of the audit", _mixture_text(audit.mixture), False),
             ("Intervals of the audit", f"{audit.interval}, {audit.adjustment}", False),
-            ("Confidence of the audit", _exact_percent(audit.confidence), False),
+            ("Confidence of the audit", fig.exact_percent(audit.confidence), False),
         ]
     return [
         {"what": what, "value": str(value), "mono": mono} for what, value, mono in pairs if value
@@ -1029,7 +892,7 @@ def _mixture_words(mixture: Any) -> str:
 
 def _mixture_text(mixture: Any) -> str | None:
     if isinstance(mixture, Mapping):
-        parts = [f"{k}: {_number(w) or 0:.4g}" for k, w in list(mixture.items())[:50]]
+        parts = [f"{k}: {fig.number(w) or 0:.4g}" for k, w in list(mixture.items())[:50]]
         more = f", and {len(mixture) - 50} more" if len(mixture) > 50 else ""
         return ", ".join(parts) + more
     return None if mixture is None else str(mixture)
@@ -1065,5 +928,7 @@ def _fit(
             break
         kept.append(i)
     left = len(rows) - len(kept)
-    note = f"{_whole(left)} more, the {what}, are left out to keep this page small." if left else ""
+    note = (
+        f"{fig.whole(left)} more, the {what}, are left out to keep this page small." if left else ""
+    )
     return [rows[i] for i in sorted(kept)], note

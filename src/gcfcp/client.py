@@ -7,8 +7,11 @@ mixture can be changed later without another round.
 
 Disclosure control: with `min_count=m` every centroid stands for at least m records and an atom
 with fewer than m is not described. Its records are still counted, so that the promise holds: the
-summary bounds how many there are in each group (rounded up to a multiple of m), and the server
-takes them as scores of +inf. With `upper` no record's exact score leaves when m > 1.
+summary bounds how many there are in each group, and the server takes them as scores of +inf. The
+bound of a group is the next multiple of m above their number, but no more than are suppressed in
+all: it is the same whether j m or j m + m - 1 of them are there, none included. Only for a group
+without a single record it is 0. With `upper` no record's exact score leaves when m > 1. The number
+of records n_k, which weighs the client, always leaves.
 
 The bytes of a summary (kind b"S", version 1 of the container in `codec`): the header's fields are
 those of `ClientSummary` below plus `atoms` = a, `centroids` = m and `width` = w; the body is
@@ -39,7 +42,6 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import pairwise
 from os import PathLike, fspath
 from typing import Any
@@ -48,7 +50,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gcfcp import codec
-from gcfcp.digest import Representative, TDigest
+from gcfcp.digest import ROUNDED_BITS, Representative, TDigest
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import MAX_NAME, Groups, find_atoms, pack
 
@@ -58,6 +60,7 @@ Ints = NDArray[np.int64]
 LIBRARY = "gcfcp 0.1.0"
 _KIND, _VERSION = b"S", 1
 _REPRESENTATIVES = ("mean", "upper")
+_ROUNDED_ZERO = 2.0 ** (-1021 - ROUNDED_BITS)  # what a maximum of 0 is rounded up to
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,9 @@ class Disclosure:
     records: int
     atoms: int
     centroids: int
-    smallest_atom: int  # records in the smallest atom that is described
-    smallest_centroid: int  # records that the smallest centroid stands for
-    exact_scores: int  # centroids whose representative is some record's exact score
+    smallest_atom: int  # records in the smallest atom that is described; 0 if there is none
+    smallest_centroid: int  # records that the smallest centroid stands for; 0 if there is none
+    exact_scores: int  # centroids known to hold some record's exact score
     suppressed: int  # records in atoms that are too small to be described
     uncovered: int  # records in no group
     min_count: int
@@ -78,12 +81,16 @@ class Disclosure:
 
     def __str__(self) -> str:
         raw = 8 * self.records
+        shown = (
+            f"{self.atoms:,} atoms are described, the smallest of {self.smallest_atom:,} records"
+            if self.atoms
+            else "no atom is described"
+        )
         exact = f"{self.exact_scores:,} hold" if self.exact_scores else "none holds"
         return (
             f"{self.client}: {self.bytes:,} bytes leave for {self.records:,} records "
             f"({raw:,} bytes of scores stay)\n"
-            f"  {self.atoms:,} atoms are described, the smallest of {self.smallest_atom:,} records"
-            "\n"
+            f"  {shown}\n"
             f"  {self.centroids:,} centroids, the smallest of {self.smallest_centroid:,} records; "
             f"{exact} a record's exact score\n"
             f"  min_count is {self.min_count}; {self.suppressed:,} records are in atoms below it "
@@ -141,8 +148,8 @@ class ClientSummary:
             records=self.n,
             atoms=len(self.errors),
             centroids=len(self.values),
-            smallest_atom=int(self.atom_counts.min(initial=self.n)),
-            smallest_centroid=int(self.counts.min(initial=self.n)),
+            smallest_atom=int(self.atom_counts.min()) if len(self.errors) else 0,
+            smallest_centroid=int(self.counts.min()) if len(self.counts) else 0,
             exact_scores=self._exact_scores(),
             suppressed=self.suppressed,
             uncovered=self.uncovered,
@@ -151,17 +158,17 @@ class ClientSummary:
         )
 
     def _exact_scores(self) -> int:
-        """A maximum is a record's score unless it was rounded up; a mean is, of a single record."""
-        if self.representative == "upper":
-            return len(self.values) if self.min_count == 1 else 0
-        return int(np.count_nonzero(self.counts == 1))
+        """A maximum is a record's score unless it was rounded up, which zero shows through (see
+        `digest.ROUNDED_BITS`). The mean of one record is its score; that of more is if they are
+        all equal, which nobody can tell from here."""
+        if self.representative == "mean":
+            return int(np.count_nonzero(self.counts == 1))
+        if self.min_count == 1:
+            return len(self.values)
+        return int(np.count_nonzero(self.values == _ROUNDED_ZERO))
 
     def to_bytes(self) -> bytes:
         """The summary as bytes: the same data, in any row order, give the same ones."""
-        return self._bytes
-
-    @cached_property
-    def _bytes(self) -> bytes:
         sizes = np.diff(self.start)
         whole = np.concatenate([sizes, self.errors, self.counts])
         width = max(1, -(-int(whole.max(initial=0)).bit_length() // 8))
@@ -202,12 +209,13 @@ class ClientSummary:
         """Read a summary that may come from anyone; a GCFCPError says what is wrong with it."""
         header, body = codec.unpack(data, _KIND, _VERSION, name)
         try:
-            return _decode(header, body)
-        except GCFCPError as error:
-            raise GCFCPError(f"{name} is not a valid summary: {error}") from None
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            what = f"{type(error).__name__} {error}".replace("\n", " ")[:200]
-            raise GCFCPError(f"{name} is not a valid summary: {what}") from None
+            summary = _decode(header, body)
+            # Whatever is added, padded or out of order would be written in another way.
+            if summary.to_bytes() != data:
+                raise GCFCPError("it is not written in the one way that the format has")
+        except codec.MALFORMED as error:
+            raise GCFCPError(f"{name} is not a valid summary: {codec.explain(error)}") from None
+        return summary
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the summary to a file, whole or not at all."""
@@ -239,9 +247,9 @@ def _decode(header: dict[str, Any], body: memoryview) -> ClientSummary:
     if whole.max(initial=0) >= 2**53:
         raise GCFCPError("a count is beyond 2**53")
     whole = whole.astype(np.int64)
-    membership = np.unpackbits(keys, axis=1, count=len(groups)).astype(bool)
-    if not np.array_equal(pack(membership), keys):
-        raise GCFCPError("an atom belongs to groups that there are not")
+    if whole[:a].max(initial=0) > m:
+        raise GCFCPError("an atom has more centroids than there are")
+    membership = np.unpackbits(keys, axis=1, count=len(groups)).view(bool)
     members = header["members"]
     return ClientSummary(
         client=header["client"],
@@ -284,17 +292,20 @@ def _check(s: ClientSummary) -> None:
     _check_parameters(s.parameters)
     _check_members(s)
     if len(s.suppressed_groups) != len(s.groups) or not all(
-        type(k) is int and 0 <= k < 2**53 for k in s.suppressed_groups
+        type(k) is int and 0 <= k <= s.suppressed for k in s.suppressed_groups
     ):
-        raise GCFCPError("suppressed_groups must hold a count for each group")
+        raise GCFCPError(
+            "suppressed_groups must hold a count for each group, of all that is suppressed at most"
+        )
     _check_arrays(s)
 
 
 def _check_arrays(s: ClientSummary) -> None:
-    if len(s.start) != len(s.errors) + 1 or s.start[-1] != len(s.values) != len(s.counts):
+    a, m = len(s.errors), len(s.values)
+    if s.membership.shape != (a, len(s.groups)) or len(s.start) != a + 1 or len(s.counts) != m:
         raise GCFCPError("the numbers of atoms and centroids do not fit together")
-    if np.any(np.diff(s.start) < 1) or s.start[0] != 0:
-        raise GCFCPError("an atom without centroids is described")
+    if s.start[0] != 0 or s.start[-1] != m or np.any(np.diff(s.start) < 1):
+        raise GCFCPError("each atom must have at least one centroid, and each centroid an atom")
     keys = [row.tobytes() for row in pack(s.membership)]
     if any(a >= b for a, b in pairwise(keys)):
         raise GCFCPError("the atoms are not in ascending order, each of them once")
@@ -304,10 +315,13 @@ def _check_arrays(s: ClientSummary) -> None:
         raise GCFCPError(f"a centroid of {s.counts.min()} records is below min_count={s.min_count}")
     if np.isnan(s.values).any() or np.any(s.values == -np.inf):
         raise GCFCPError("a representative is NaN or -inf")
-    rising = np.diff(s.values, prepend=-np.inf) > 0
+    rising = np.ones(m, dtype=bool)
+    rising[1:] = s.values[1:] > s.values[:-1]
     rising[s.start[:-1]] = True
     if not rising.all():
         raise GCFCPError("the representatives of an atom are not in ascending order")
+    if s.counts.sum(dtype=np.float64) > 2**53:  # beyond it the sums below could overflow
+        raise GCFCPError("the counts add up to more than 2**53")
     if np.any(s.errors < 0) or np.any(s.errors > s.atom_counts):
         raise GCFCPError("an error certificate is larger than its atom")
     described = int(s.counts.sum())
@@ -346,7 +360,8 @@ def _check_parameters(parameters: Any) -> None:
 
 def check_name(what: str, name: Any) -> None:
     """Names are shown to people and written to files: printable, UTF-8, not endless."""
-    if not isinstance(name, str) or not name or len(name) > MAX_NAME or not name.isprintable():
+    good = isinstance(name, str) and name.strip() and len(name) <= MAX_NAME
+    if not good or not name.isprintable():
         raise GCFCPError(
             f"{what}={name!r:.60} is not a name: 1 to {MAX_NAME} printable characters are"
         )
@@ -360,7 +375,10 @@ def describe_score(score: Any) -> tuple[str, dict[str, Any]]:
         return score, {}
     name = getattr(score, "name", type(score).__name__)
     parameters = getattr(score, "parameters", {})
-    return str(name), dict(parameters) if isinstance(parameters, Mapping) else {}
+    if not isinstance(parameters, Mapping):
+        return str(name), {}
+    plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in parameters.items()}
+    return str(name), plain
 
 
 def summarize(
@@ -383,14 +401,14 @@ def summarize(
     the module. score: one of `gcfcp.scores`, any object with a name, or a name; model: any
     fingerprint. The server refuses to mix different ones.
     """
+    if not isinstance(groups, Groups):
+        raise GCFCPError(f"groups={groups!r:.60} is no family: give gcfcp.Groups([...])")
     values = _checked_scores(scores)
     matrix = groups.check(membership)
     if len(matrix) != len(values):
         raise GCFCPError(
             f"there are {len(values)} scores and {len(matrix)} membership rows: give one row each"
         )
-    if type(min_count) is not int or min_count < 1:
-        raise GCFCPError(f"min_count={min_count!r} is not a whole number of at least 1")
     atoms = find_atoms(matrix)
     order = np.argsort(atoms.index, kind="stable")
     values = values[order]
@@ -428,17 +446,21 @@ def assemble(
     An atom's scores are an array of its own (sorted in place here) or a `DigestBuilder` that has
     seen them all.
     """
+    check_name("client", client)
+    delta, min_count = _checked_delta(delta), _checked_min_count(min_count)
     name, parameters = describe_score(score)
     limit = getattr(score, "upper", None)
     if not isinstance(limit, int | float) or not math.isfinite(limit):
         limit = None  # none is known
     counts = [s.count if hasattr(s, "digest") else len(s) for s in by_atom]
-    uncovered = suppressed = 0
+    uncovered = suppressed = outside = 0
     hidden = np.zeros(len(groups), dtype=np.int64)
     kept: list[int] = []
     digests: list[TDigest] = []
     for i, (scores, row, count) in enumerate(zip(by_atom, membership, counts, strict=True)):
-        if count < min_count:
+        if not row.any():
+            outside = count
+        if count < min_count:  # of those in no group, too: their number would describe them
             suppressed += count
             hidden += count * row
         elif not row.any():
@@ -446,16 +468,15 @@ def assemble(
         else:
             kept.append(i)
             digests.append(_digest(scores, delta, representative, min_count, limit))
-    if uncovered:
+    if outside:
         warnings.warn(
-            f"{client}: {uncovered} of {sum(counts)} records belong to no group and have no part "
+            f"{client}: {outside} of {sum(counts)} records belong to no group and have no part "
             "in any promise; Groups.with_all() adds a group that everyone belongs to",
             GCFCPWarning,
             stacklevel=3,
         )
-    # Rounded up, so that a group's count does not give away a suppressed atom's; no group can
-    # hide more than there is.
-    hidden = np.minimum(-(-hidden // min_count) * min_count, suppressed)
+    # See the module: above the number itself, so that none and one look alike.
+    bound = np.minimum((hidden // min_count + 1) * min_count, suppressed)
     n = sum(counts)
     return ClientSummary(
         client=client,
@@ -468,14 +489,14 @@ def assemble(
         model=model,
         min_count=min_count,
         suppressed=suppressed,
-        suppressed_groups=tuple(hidden.tolist()),
+        suppressed_groups=tuple(np.where(membership.any(axis=0), bound, 0).tolist()),
         uncovered=uncovered,
         members=((client, n),),
         membership=membership[kept],
         start=np.cumsum([0] + [len(d) for d in digests]),
         values=np.concatenate([np.empty(0), *(d.means for d in digests)]),
         counts=np.concatenate([np.empty(0), *(d.weights for d in digests)]).astype(np.int64),
-        errors=np.array([d.error_weight for d in digests]).astype(np.int64),
+        errors=np.ceil([d.error_weight for d in digests]).astype(np.int64),
     )
 
 
@@ -491,19 +512,39 @@ def _digest(
     )
 
 
+def _checked_delta(delta: Any) -> float:
+    if isinstance(delta, bool) or not isinstance(delta, int | float | np.number):
+        raise GCFCPError(f"delta={delta!r:.60} is not a number of at least 2")
+    if not 2 <= delta < math.inf:
+        raise GCFCPError(f"delta={delta} is not a number of at least 2: 250 is usual")
+    return float(delta)  # 250 and 250.0 are written alike
+
+
+def _checked_min_count(min_count: Any) -> int:
+    whole = isinstance(min_count, int | np.integer) and not isinstance(min_count, bool)
+    if not whole or min_count < 1:
+        raise GCFCPError(f"min_count={min_count!r:.60} is not a whole number of at least 1")
+    return int(min_count)
+
+
 def _checked_scores(scores: ArrayLike) -> Floats:
     try:
-        values = np.asarray(scores, dtype=np.float64)
+        if isinstance(scores, np.ma.MaskedArray):  # asarray would unmask what is hidden
+            scores = np.ma.filled(scores.astype(np.float64), np.nan)
+        given = np.asarray(scores)
+        if given.dtype.kind not in "biufO":
+            raise TypeError(given.dtype)
+        values = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
         raise GCFCPError("the scores are not numbers: give one float for each record") from None
     if values.ndim != 1:
         raise GCFCPError(f"the scores have shape {values.shape}: give one number for each record")
     if not len(values):
         raise GCFCPError("there are no scores: a client needs at least one record")
-    bad = np.isnan(values)
-    if bad.any():
-        raise GCFCPError(
-            f"{np.count_nonzero(bad)} of {len(values)} scores are NaN, the first at position "
-            f"{int(np.argmax(bad))}: drop these records or mend the score"
-        )
+    for what, bad in (("NaN", np.isnan(values)), ("-inf", values == -np.inf)):
+        if bad.any():
+            raise GCFCPError(
+                f"{np.count_nonzero(bad)} of {len(values)} scores are {what}, the first at "
+                f"position {int(np.argmax(bad))}: drop these records or mend the score"
+            )
     return values

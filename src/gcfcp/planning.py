@@ -14,14 +14,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gcfcp.client import ClientSummary
 from gcfcp.pooling import Mixture, Problem, Weights, problem_of, shares_of
-from gcfcp.server import AtomRecord, atom_records, finite_alone, least_alpha, names_of, solve_table
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+from gcfcp.server import AtomRecord, atom_records, names_of, shares_of_test, solve_table
 
 
 @dataclass(frozen=True)
@@ -39,7 +35,8 @@ class GroupPlan:
     records: int
     weight: float
     finite: bool  # on its own; overlaps may still leave an atom without
-    missing: int  # records still needed in the group, the mix of clients as it is
+    missing: int | None  # records still needed in the group; None: more of the same do not help
+    growth: float  # the factor that all clients grow by to have them; inf: none helps
     least_alpha: float  # smallest alpha at which it is finite as it is
 
 
@@ -60,16 +57,30 @@ class Plan:
         return all(a.reason is None for a in self.atoms)
 
     def __str__(self) -> str:
-        lines = [f"alpha={self.alpha:g}, test weight {self.test_weight:.4g}"]
-        for g in self.groups:
-            state = "finite" if g.finite else f"INFINITE, about {g.missing:,} more records needed"
-            lines.append(f"  {g.group}: {g.records:,} records, weight {g.weight:.4f}: {state}")
+        lines = [
+            f"alpha={self.alpha:g}, test weight {self.test_weight:.4g}",
+            *(
+                f"  {g.group}: {g.records:,} records, weight {g.weight:.4f}: {_state(g)}"
+                for g in self.groups
+            ),
+        ]
         lines += [
             f"  atom {' & '.join(a.groups)}: {a.threshold}: {a.reason}"
             for a in self.atoms
             if a.reason is not None
         ]
         return "\n".join([*lines, *(f"  -> {a}" for a in self.advice)])
+
+
+def _state(group: GroupPlan) -> str:
+    if group.finite:
+        return "finite"
+    if group.missing is None:
+        return "INFINITE, and more records of the same kind would not help"
+    return (
+        f"INFINITE, {group.missing:,} more records needed (all clients grown by a factor of "
+        f"{group.growth:.3g})"
+    )
 
 
 def plan(
@@ -84,10 +95,25 @@ def plan(
     """What will be infinite and why, how many records are missing, and what else would help."""
     problem = problem_of(summaries, alpha, mixture, merge, delta)
     records = atom_records(problem, solve_table(problem, rule))
-    weights = problem.weights
-    alone, least = finite_alone(problem), least_alpha(problem)
-    counts = problem.group_counts.sum(axis=0)
-    part = np.array([len(s.members) for s in problem.summaries]) * weights.rate / weights.test
+    weights, tally = problem.weights, problem.tally
+    counts = tally.described.sum(axis=0)
+    mass = weights.rate @ tally.described / weights.unit
+    alone, least = tally.finite_alone(weights, problem.alpha), tally.least_alpha(weights)
+    part = shares_of_test(problem)
+    groups = []
+    for g, name in enumerate(problem.groups.names):
+        missing, growth = (0, 1.0) if alone[g] else _missing(problem, g)
+        groups.append(
+            GroupPlan(
+                name,
+                int(counts[g]),
+                float(mass[g]),
+                bool(alone[g]),
+                missing,
+                growth,
+                float(least[g]),
+            )
+        )
     return Plan(
         alpha=float(alpha),
         test_weight=weights.test / weights.unit,
@@ -95,88 +121,82 @@ def plan(
             ClientPlan(s.client, s.n, float(p), float(t), s.suppressed)
             for s, p, t in zip(problem.summaries, problem.shares, part, strict=True)
         ),
-        groups=tuple(
-            GroupPlan(
-                name,
-                int(counts[g]),
-                float(weights.rate @ problem.group_counts[:, g] / weights.unit),
-                bool(alone[g]),
-                0 if alone[g] else _missing(problem, g),
-                float(least[g]),
-            )
-            for g, name in enumerate(problem.groups.names)
-        ),
+        groups=tuple(groups),
         atoms=records,
-        advice=_advice(problem, records, alone, least, part),
+        advice=_advice(problem, records),
     )
 
 
-def _missing(problem: Problem, g: int) -> int:
-    """How many more records group g needs if every client grows by the same factor."""
-    n = np.array([s.n for s in problem.summaries], dtype=np.float64)
-    members = np.array([len(s.members) for s in problem.summaries], dtype=np.float64)
+def _missing(problem: Problem, g: int) -> tuple[int | None, float]:
+    """The records that group g lacks, and the factor by which all clients must grow to have them.
+
+    If every client grows by the factor f, and all in it with it, lambda_k = pi_k / (f n_k + K_k)
+    and the condition of the module is: sum_k lambda_k (f b_k - K_k (1-alpha)/alpha) >= 0, with
+    b_k = (finite records of G) - (1-alpha)/alpha (those at +inf). Its left side rises with f
+    wherever it is negative. The answer is the first whole number of records that will do.
+    """
+    tally, odds = problem.tally, float((1 - problem.alpha) / problem.alpha)
+    finite = tally.described[:, g] - tally.infinite[:, g]
+    infinite = tally.infinite[:, g] + tally.suppressed[:, g]
+    balance = finite - odds * infinite
     share = np.array([float(p) for p in problem.shares])
-    inside = problem.group_counts[:, g] / n
-    at_infinity = float(problem.infinite_weights[g] / max(problem.group_weights[g], 1e-300))
-    alpha = float(problem.alpha)
-    if not inside.any() or at_infinity >= alpha:
-        # No growth helps: nothing to grow from, or what is at +inf grows with it.
-        return math.ceil((1 - alpha) / alpha)
+    n = np.array([s.n for s in problem.summaries], dtype=np.float64)
+    K = np.array([len(s.members) for s in problem.summaries], dtype=np.float64)
+    held = int((finite + infinite).sum())
 
-    def enough(factor: float) -> bool:
-        rate = share / (np.ceil(n * factor) + members)
-        mass = float(rate @ (np.ceil(n * factor) * inside))
-        test = float(rate @ members)
-        return (1 - alpha) * (mass + test) <= mass * (1 - at_infinity) * (1 + 1e-12)
+    def enough(more: int) -> bool:
+        f = 1 + more / held
+        terms = share / (f * n + K) * np.stack([f * balance, -K * odds])
+        return math.fsum(terms.ravel()) >= -1e-12 * math.fsum(np.abs(terms).ravel())
 
-    low, high = 1.0, 2.0
+    if not held or float(share / n @ balance) <= 0:  # its limit, as f grows
+        return None, math.inf
+    high = 1
     while not enough(high):
-        low, high = high, 2 * high
-        if high > 2**40:
-            break
-    for _ in range(60):
-        middle = (low + high) / 2
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
-    grown = float(np.ceil(n * high) @ inside)
-    return max(1, math.ceil(grown - float(n @ inside) - 1e-6))
+    return high, 1 + high / held
 
 
-def _advice(
-    problem: Problem,
-    records: Sequence[AtomRecord],
-    alone: Bools,
-    least: Floats,
-    part: Floats,
-) -> tuple[str, ...]:
+def _advice(problem: Problem, records: Sequence[AtomRecord]) -> tuple[str, ...]:
+    """What would help, each statement true as it stands."""
     if all(r.reason is None for r in records):
         return ()
+    weights, tally, alpha = problem.weights, problem.tally, problem.alpha
+    alone, least = tally.finite_alone(weights, alpha), tally.least_alpha(weights)
+    part = shares_of_test(problem)
     advice = []
-    biggest = int(np.argmax(part))
-    if len(part) > 1 and part[biggest] > 2 / len(part):
-        s = problem.summaries[biggest]
+    k = int(np.argmax(part))
+    if len(part) > 1 and part[k] > min(0.5, 2 / len(part)):
+        s = problem.summaries[k]
         advice.append(
-            f"{s.client} has {s.n:,} records and {part[biggest]:.0%} of the test weight, since its "
-            f"weight in the mixture is {float(problem.shares[biggest]):.3g}: more records there, "
-            "or a smaller weight, help all groups"
+            f"{s.client} has {s.n:,} records and {part[k]:.0%} of the test weight, since its "
+            f"weight in the mixture is {float(problem.shares[k]):.3g}: more records there help "
+            "all groups"
         )
     proportional = shares_of(problem.summaries, "proportional")
-    if proportional != problem.shares:
-        other = Weights.of(problem.summaries, proportional, problem.alpha)
-        mass = other.rate @ problem.group_counts
-        alpha = float(problem.alpha)
-        helped = ~alone & ((1 - alpha) * (mass + other.test) <= mass)
+    if not alone.all() and proportional != problem.shares:
+        other = Weights.of(problem.summaries, proportional, alpha)
+        helped = ~alone & tally.finite_alone(other, alpha)
         if helped.any():
             advice.append(
                 "with mixture='proportional' these groups would be finite on their own: "
                 + ", ".join(names_of(problem.groups, helped))
             )
-    if (~alone).any() and least[~alone].max() < 1:
-        advice.append(
-            f"alpha={_ceil(float(least[~alone].max())):g} would make every group finite on its own"
-        )
+    larger = _ceil(float(least.max()))
+    if not alone.all() and larger < 1:
+        advice.append(f"alpha={larger:g} would make every group finite on its own")
     if alone.all():
         advice.append("merge or drop overlapping groups: each of them alone has enough records")
-    if problem.hidden.any():
+    elif alone.any():
+        advice.append(
+            f"merge or drop {', '.join(names_of(problem.groups, ~alone))}: the other groups have "
+            "enough records on their own"
+        )
+    if tally.suppressed.any():
         advice.append("a smaller min_count would leave fewer records suppressed")
     return tuple(advice)
 

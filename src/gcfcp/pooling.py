@@ -9,6 +9,22 @@ nothing, to the last bit. An aggregator's summary stands for its members with th
 proportional among them, pi_k ~ n_k + 1, which makes all their records weigh the same:
 lambda = pi_R / (n_R + K_R), and the region adds K_R lambda to w_test.
 
+Suppressed records (`min_count` in `client`) are known by an upper bound H_G on their weight in each
+group; neither their scores nor their atoms are known. They count as scores of +inf:
+
+- In a group on its own (rule "max", disjoint groups) as weight H_G at +inf. The threshold asks for
+  at least the weight that it would ask for if they were known, from fewer scores, so it is no
+  lower: the proof for disjoint groups holds wherever they lie.
+- In the simultaneous problem weight e_A >= 0 is put at +inf into atoms A so that every group has
+  e_G = sum_{A in G} e_A >= H_G. Of a solution the first-order condition says that the scores
+  covered in G weigh at least (1-alpha)(W_G + e_G + w_test). While theta_A is finite in all atoms
+  that carry e, these are scores of known records, so what is covered is at least (1-alpha) of
+  everything, wherever the suppressed records lie and even if none of them is covered. Where
+  theta_A is infinite in an atom that carries e, e_A was counted as covered and this fails for the
+  groups of A: all rows of these groups then get +inf, and everything in them is covered.
+- A group that H_G makes infinite on its own has thresholds of +inf in any case and needs no e.
+  Its atoms carry nothing for other groups either, whose thresholds would be infinite with them.
+
 | here           | paper                                       |
 |----------------|---------------------------------------------|
 | `shares`       | pi_k                                        |
@@ -25,7 +41,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -42,17 +58,19 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Mixture = str | Mapping[str, float]
 
+_ROUNDING = 2.0**-44  # far above the rounding of a sum of weights, far below a record
+
 
 def in_order(summaries: Iterable[ClientSummary]) -> tuple[ClientSummary, ...]:
     """One summary a client, by name; whatever cannot be calibrated together is refused."""
-    given = list(summaries)
-    for s in given:
+    if isinstance(summaries, ClientSummary) or not isinstance(summaries, Iterable):
+        raise GCFCPError(f"give a list of summaries, not {type(summaries).__name__}")
+    by_client: dict[str, ClientSummary] = {}
+    for s in summaries:
         if not isinstance(s, ClientSummary):
             raise GCFCPError(f"a summary was expected, not {type(s).__name__}: see summarize")
-    by_client: dict[str, ClientSummary] = {}
-    for s in given:
         first = by_client.setdefault(s.client, s)
-        if first != s:
+        if first is not s and first != s:
             raise GCFCPError(
                 f"client {s.client!r} sent two different summaries (n={first.n} and n={s.n}): "
                 "keep one of them"
@@ -90,13 +108,14 @@ def _check_alike(summaries: Sequence[ClientSummary]) -> None:
 
 
 def check_alpha(alpha: Any) -> Fraction:
-    try:
-        exact = rational(alpha)
-    except (TypeError, ValueError, OverflowError):
-        raise GCFCPError(f"alpha={alpha!r} is not a number in (0, 1)") from None
-    if not 0 < exact < 1:
-        raise GCFCPError(f"alpha={alpha} is not in (0, 1)")
-    return exact
+    if not isinstance(alpha, Real) or not 0 < float(alpha) < 1:
+        raise GCFCPError(f"alpha={alpha!s:.40} is not in (0, 1)")
+    return _exactly(alpha)
+
+
+def _exactly(number: Real) -> Fraction:
+    """NumPy's narrow floats are no numbers to a Fraction."""
+    return rational(number if isinstance(number, Fraction) else float(number))
 
 
 def shares_of(summaries: Sequence[ClientSummary], mixture: Mixture) -> list[Fraction]:
@@ -130,12 +149,12 @@ def named_shares(clients: Sequence[str], mixture: Mapping[str, float]) -> list[F
         )
     weights = []
     for k in clients:
-        try:
-            weights.append(rational(mixture[k]))
-        except (TypeError, ValueError, OverflowError):
-            raise GCFCPError(f"the mixture's weight {mixture[k]!r} of {k!r} is no number") from None
-        if weights[-1] < 0:
-            raise GCFCPError(f"the mixture's weight {mixture[k]} of {k!r} is negative")
+        given: Any = mixture[k]
+        if not isinstance(given, Real) or not 0 <= float(given) < math.inf:
+            raise GCFCPError(
+                f"the mixture's weight {given!s:.40} of {k!r} is not a number of 0 or more"
+            )
+        weights.append(_exactly(given))
     total = sum(weights, Fraction(0))
     if abs(float(total) - 1) > 1e-9:
         raise GCFCPError(f"the mixture's weights add up to {float(total):.10g}, not to 1")
@@ -155,22 +174,21 @@ class Weights:
         cls, summaries: Sequence[ClientSummary], shares: Sequence[Fraction], alpha: Fraction
     ) -> Weights:
         rates = [p / (s.n + len(s.members)) for p, s in zip(shares, summaries, strict=True)]
-        test = sum((r * len(s.members) for r, s in zip(rates, summaries, strict=True)), Fraction(0))
+        members = [len(s.members) for s in summaries]
         denominator = 1
         for r in rates:
             denominator = math.lcm(denominator, r.denominator)
             if denominator * alpha.denominator > 2**50:  # beyond it floats round
                 break
         else:
-            whole = [int(r * denominator) for r in rates]
+            whole = [r.numerator * (denominator // r.denominator) for r in rates]
             common = math.gcd(*whole)
-            return cls(
-                np.array([float(w // common) for w in whole]),
-                float(test * denominator / common),
-                denominator / common,
-            )
+            whole = [w // common for w in whole]
+            test = sum(w * m for w, m in zip(whole, members, strict=True))
+            return cls(np.array(whole, dtype=np.float64), float(test), denominator / common)
         unit = 1.0 / float(max(rates))
-        return cls(np.array([float(r) * unit for r in rates]), float(test) * unit, unit)
+        rate = np.array([float(r) * unit for r in rates])
+        return cls(rate, math.fsum(rate * members), unit)
 
 
 @dataclass(frozen=True)
@@ -178,47 +196,93 @@ class Pool:
     """All centroids of all clients by atom, with what is known of each atom."""
 
     membership: Bools  # (a, G), in order of their keys
-    counts: Ints  # (a,): records
-    by_client: Ints  # (K, a): records of each client
     atom: Ints  # (m,): of each centroid, ascending
-    owner: Ints  # (m,)
+    owner: Ints  # (m,): its client; ascending among equal values
     values: Floats  # (m,): ascending within an atom
-    centroid_counts: Ints  # (m,)
-    errors: Ints  # (K, a): certified, in records
+    counts: Ints  # (m,): records
+    cell_atom: Ints  # a cell is an atom of a client
+    cell_client: Ints
+    cell_counts: Ints  # records
+    cell_errors: Ints  # certified, in records
+
+    def by_atom(self, cells: NDArray[Any], rate: Floats | None = None) -> Floats:
+        """What the clients have in each atom, added up; with `rate`, in weight."""
+        weights = cells if rate is None else rate[self.cell_client] * cells
+        total: Any = np.bincount(self.cell_atom, weights, minlength=len(self.membership))
+        return np.asarray(total, dtype=np.float64)
 
 
 def pool_of(summaries: Sequence[ClientSummary]) -> Pool:
-    groups = summaries[0].groups
     rows = np.concatenate([s.membership for s in summaries])
     if not len(rows):
         raise GCFCPError(
             "no client describes a single atom: every one is below its min_count; "
             "lower min_count or gather more records"
         )
-    atoms = find_atoms(np.ascontiguousarray(rows))
-    a, K = len(atoms.membership), len(summaries)
-    index = atoms.index.astype(np.int64)
-    described = np.array([len(s.errors) for s in summaries])
-    client = np.repeat(np.arange(K), described)
-    by_client = np.zeros((K, a), dtype=np.int64)
-    by_client[client, index] = np.concatenate([s.atom_counts for s in summaries])
-    errors = np.zeros((K, a), dtype=np.int64)
-    errors[client, index] = np.concatenate([s.errors for s in summaries])
+    atoms = find_atoms(rows)
+    cell_atom = atoms.index.astype(np.int64)
+    cell_client = np.repeat(np.arange(len(summaries)), [len(s.errors) for s in summaries])
     sizes = np.concatenate([np.diff(s.start) for s in summaries])
-    atom, owner = np.repeat(index, sizes), np.repeat(client, sizes)
+    atom = np.repeat(cell_atom, sizes)
     values = np.concatenate([s.values for s in summaries])
-    order = np.lexsort((owner, values, atom))
-    assert atoms.membership.shape[1] == len(groups)
+    order = np.lexsort((values, atom))  # stable: equal values stay in the order of the clients
     return Pool(
-        atoms.membership,
-        by_client.sum(axis=0),
-        by_client,
-        atom[order],
-        owner[order],
-        values[order],
-        np.concatenate([s.counts for s in summaries])[order],
-        errors,
+        membership=atoms.membership,
+        atom=atom[order],
+        owner=np.repeat(cell_client, sizes)[order],
+        values=values[order],
+        counts=np.concatenate([s.counts for s in summaries])[order],
+        cell_atom=cell_atom,
+        cell_client=cell_client,
+        cell_counts=np.concatenate([s.atom_counts for s in summaries]),
+        cell_errors=np.concatenate([s.errors for s in summaries]),
     )
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Records of each client in each group, (K, G)."""
+
+    described: Ints
+    infinite: Ints  # of these, with a score of +inf
+    suppressed: Ints  # besides; an upper bound
+
+    @classmethod
+    def of(cls, summaries: Sequence[ClientSummary]) -> Tally:
+        return cls(
+            np.array([s.atom_counts @ s.membership for s in summaries]),
+            np.array([_at_infinity(s) @ s.membership for s in summaries]),
+            np.array([s.suppressed_groups for s in summaries], dtype=np.int64),
+        )
+
+    def weights(self, rate: Floats) -> Floats:
+        """W_G, suppressed records included."""
+        total: Floats = rate @ (self.described + self.suppressed)
+        return total
+
+    def infinite_weights(self, rate: Floats) -> Floats:
+        """The part of W_G at +inf, suppressed records included."""
+        total: Floats = rate @ (self.infinite + self.suppressed)
+        return total
+
+    def least_alpha(self, weights: Weights) -> Floats:
+        """The smallest alpha at which each group on its own has a finite threshold.
+
+        It is finite iff (1 - alpha)(W_G + w_test) <= W_G less its weight at +inf.
+        """
+        W, infinite = self.weights(weights.rate), self.infinite_weights(weights.rate)
+        least: Floats = (infinite + weights.test) / (W + weights.test)
+        return least
+
+    def finite_alone(self, weights: Weights, alpha: Fraction) -> Bools:
+        finite: Bools = self.least_alpha(weights) <= float(alpha) * (1 + _ROUNDING)
+        return finite
+
+
+def _at_infinity(s: ClientSummary) -> Ints:
+    """Records of each atom with a score of +inf: its last centroid, if it is that."""
+    last = s.start[1:] - 1
+    return np.where(np.isinf(s.values[last]), s.counts[last], 0)
 
 
 def combined(atom: Ints, values: Floats, weights: Floats) -> tuple[Ints, Floats, Floats]:
@@ -246,19 +310,19 @@ def recompressed(
     )
 
 
-def _cover(membership: Bools, needed: Floats) -> Floats:
-    """Weight to put at +inf in each atom so that every group gets at least what it `needed`.
+def carried(membership: Bools, needed: Floats) -> Floats:
+    """Weight to put at +inf into each atom so that every group gets at least what it `needed`.
 
-    The atoms of suppressed records are unknown; their groups are known up to a bound. The
-    greedy choice takes the atom that serves most groups still in need. A group that no atom
-    belongs to needs nothing: its thresholds are infinite anyway.
+    Greedily, into the atom that serves most groups still in need (of equal ones, that with the
+    fewest groups): the total is then mostly the least possible, and less weight means smaller
+    sets. A group without atoms needs nothing, its thresholds are infinite.
     """
     extra = np.zeros(len(membership))
     left = np.where(membership.any(axis=0), needed, 0.0)
     while (left > 0).any():
-        served = membership & (left > 0)
-        best = int(np.argmax(served.sum(axis=1) - 1e-6 * membership.sum(axis=1)))
-        amount = float(left[served[best]].min())
+        served = (membership & (left > 0)).sum(axis=1)
+        best = int(np.lexsort((membership.sum(axis=1), -served))[0])
+        amount = float(left[membership[best] & (left > 0)].min())
         extra[best] += amount
         left = np.where(membership[best], np.maximum(left - amount, 0.0), left)
     return extra
@@ -273,77 +337,64 @@ class Problem:
     shares: list[Fraction]
     weights: Weights
     pool: Pool
+    tally: Tally
     coreset: Coreset
-    hidden: Floats  # (G,): upper bound on the suppressed weight of each group
-    suppressed: Bools | None  # atoms that carry it
+    carriers: Bools | None  # atoms of the coreset with weight at +inf for suppressed records
+    hopeless: Bools | None  # groups that suppressed records make infinite on their own
     slack: Floats  # (a,): certified error of each atom, in weight
-    delta: float | None
+    delta: float | None  # of the recompression
 
     @property
     def groups(self) -> Groups:
         return self.summaries[0].groups
 
-    @cached_property
-    def group_counts(self) -> Ints:
-        """Records described, (K, G)."""
-        return self.pool.by_client @ self.pool.membership.astype(np.int64)
-
-    @cached_property
-    def group_weights(self) -> Floats:
-        """W_G in units of the weights, suppressed records included."""
-        return self.weights.rate @ self.group_counts + self.hidden
-
-    @cached_property
-    def infinite_weights(self) -> Floats:
-        """Weight of each group at +inf, suppressed records included."""
-        at_infinity = np.isinf(self.pool.values)
-        weight = np.bincount(
-            self.pool.atom[at_infinity],
-            weights=(self.weights.rate[self.pool.owner] * self.pool.centroid_counts)[at_infinity],
-            minlength=len(self.pool.membership),
-        )
-        return weight @ self.pool.membership + self.hidden
-
 
 def problem_of(
     summaries: Iterable[ClientSummary],
-    alpha: float,
+    alpha: float | Fraction,
     mixture: Mixture,
     merge: str,
     delta: float | None,
 ) -> Problem:
-    ordered = in_order(summaries)
     exact_alpha = check_alpha(alpha)
     if merge not in ("pool", "recompress"):
-        raise GCFCPError(f"merge={merge!r} is neither 'pool' nor 'recompress'")
+        raise GCFCPError(f"merge={merge!r:.40} is neither 'pool' nor 'recompress'")
+    if merge == "pool" and delta is not None:
+        raise GCFCPError(f"delta={delta} is of a recompression: give merge='recompress' with it")
+    ordered = in_order(summaries)
     shares = shares_of(ordered, mixture)
     weights = Weights.of(ordered, shares, exact_alpha)
-    pool = pool_of(ordered)
-    entry = weights.rate[pool.owner] * pool.centroid_counts
-    heavy = entry > 0  # a client of weight zero has no say
-    slack = weights.rate @ pool.errors
-    atom, values, weight = pool.atom[heavy], pool.values[heavy], entry[heavy]
+    pool, tally = pool_of(ordered), Tally.of(ordered)
+    slack = pool.by_atom(pool.cell_errors, weights.rate)
+    atom, values, weight = pool.atom, pool.values, weights.rate[pool.owner] * pool.counts
+    if not weights.rate.all():  # a client of weight zero has no say
+        heavy = weight > 0
+        atom, values, weight = atom[heavy], values[heavy], weight[heavy]
+        if not len(atom):
+            raise GCFCPError("every client that describes an atom has weight 0 in the mixture")
     if merge == "recompress":
         delta = max(s.delta for s in ordered) if delta is None else delta
         atom, values, weight, added = recompressed(
             atom, values, weight, ordered[0].representative, delta
         )
         slack[np.unique(atom)] += added
-    else:
-        delta = None
-    hidden = weights.rate @ np.array([s.suppressed_groups for s in ordered], dtype=np.float64)
-    alive = np.unique(atom)
-    extra = _cover(pool.membership[alive], hidden)
-    carriers = alive[extra > 0]
-    atom = np.concatenate([atom, carriers])
-    values = np.concatenate([values, np.full(len(carriers), np.inf)])
-    weight = np.concatenate([weight, extra[extra > 0]])
-    order = np.lexsort((values, atom))
-    atom, values, weight = combined(atom[order], values[order], weight[order])
-    dense = np.searchsorted(alive, atom)
+    alive = np.flatnonzero(np.bincount(atom))
+    carriers = hopeless = None
+    if tally.suppressed.any():
+        hopeless = tally.suppressed.any(axis=0) & ~tally.finite_alone(weights, exact_alpha)
+        extra = np.zeros(len(pool.membership))
+        free = alive[~(pool.membership[alive] & hopeless).any(axis=1)]
+        extra[free] = carried(pool.membership[free], weights.rate @ tally.suppressed)
+        carriers = extra[alive] > 0
+        added_to = np.flatnonzero(extra)
+        ends = np.searchsorted(atom, added_to, side="right")
+        atom = np.insert(atom, ends, added_to)
+        values = np.insert(values, ends, np.inf)
+        weight = np.insert(weight, ends, extra[added_to])
+    atom, values, weight = combined(atom, values, weight)
     coreset = Coreset(
         membership=pool.membership[alive],
-        start=np.searchsorted(dense, np.arange(len(alive) + 1)).astype(np.int64),
+        start=np.append(np.searchsorted(atom, alive), len(atom)),
         values=values,
         weights=weight,
         test=weights.test,
@@ -354,9 +405,10 @@ def problem_of(
         shares,
         weights,
         pool,
+        tally,
         coreset,
-        hidden,
-        extra > 0 if len(carriers) else None,
+        carriers,
+        hopeless,
         slack,
         delta,
     )

@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
@@ -41,6 +42,8 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 _FORMAT, _VERSION = "gcfcp predictor", 1
+_PROBABILITY_SCORES = (scores.THR, scores.APS, scores.RAPS)
+_EXPANSION = 100  # bytes that a membership matrix may take for each byte of a file
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +52,7 @@ class Predictor:
 
     score: one of `gcfcp.scores`, any object with `of` and `predict`, or a name; with only a name,
     predictions are taken as the matrix (n, L) of the scores of all labels. calibration: what
-    `calibrate` or one of `gcfcp.methods` returns.
+    `calibrate` or one of `gcfcp.methods` returns. The clients' score and this one must be the same.
     """
 
     score: Any
@@ -59,6 +62,12 @@ class Predictor:
     """Counts, weights and reasons by atom, in the table's order; None if the method kept none."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.score, str) and not callable(getattr(self.score, "predict", None)):
+            raise GCFCPError(
+                f"score={self.score!r:.60} is neither one of gcfcp.scores nor an object with `of` "
+                "and `predict` nor a name"
+            )
+        self.table  # noqa: B018 (an error here and now if there is none)
         if isinstance(self.calibration, Calibration):
             _check_score(self.score, self.calibration)
             provenance = _provenance(self.calibration)
@@ -97,8 +106,8 @@ class Predictor:
         """Prediction sets, bool (n, L). An infinite threshold gives the full set.
 
         membership: (n, G), or (n, L, G) where groups depend on the label. rng: for randomised
-        scores. allow_empty=False puts the best label into a set that would be empty, which can
-        only raise coverage.
+        scores. allow_empty=False puts the label of the lowest score into a set that would be
+        empty, which can only raise coverage.
         """
         thresholds = self._thresholds_for(prediction, membership)
         if isinstance(self.score, str):
@@ -111,10 +120,22 @@ class Predictor:
             )
         if not allow_empty:
             empty = np.flatnonzero(~sets.any(axis=1))
-            rows = np.asarray(prediction)[empty]
-            best = rows.argmin(axis=1) if isinstance(self.score, str) else rows.argmax(axis=1)
-            sets[empty, best] = True
+            sets = sets.copy()
+            sets[empty, self._best(np.asarray(prediction)[empty])] = True
         return sets
+
+    def _best(self, prediction: NDArray[Any]) -> Any:
+        """The label of the lowest score in each row."""
+        if isinstance(self.score, _PROBABILITY_SCORES):  # all of them fall with the probability
+            return np.argmax(prediction, axis=1)
+        if isinstance(self.score, str):
+            return np.argmin(prediction, axis=1)
+        if not callable(getattr(self.score, "all", None)):
+            raise GCFCPError(
+                f"score {describe_score(self.score)[0]!r} has no `all(prediction)` that gives the "
+                "scores (n, L) of all labels, which allow_empty=False needs"
+            )
+        return np.argmin(np.asarray(self.score.all(prediction)), axis=1)
 
     def predict_interval(
         self, prediction: Any, membership: Any, rng: Generator | None = None
@@ -183,24 +204,14 @@ class Predictor:
                 f"this gcfcp reads version {_VERSION}"
             )
         try:
-            table = _table_from_json(data)
+            table = _table_from_json(data, len(text))
             records = _records_from_json(data["table"], table)
             found = _score_from_json(data["score"], score)
             provenance = data["provenance"]
             if not isinstance(provenance, dict):
                 raise GCFCPError("its provenance is not an object")
-        except GCFCPError as error:
-            raise GCFCPError(f"{name} is not a valid predictor: {error}") from None
-        except (
-            KeyError,
-            TypeError,
-            ValueError,
-            IndexError,
-            AttributeError,
-            OverflowError,
-        ) as error:
-            what = f"{type(error).__name__} {error}".replace("\n", " ")[:200]
-            raise GCFCPError(f"{name} is not a valid predictor: {what}") from None
+        except codec.MALFORMED as error:
+            raise GCFCPError(f"{name} is not a valid predictor: {codec.explain(error)}") from None
         predictor = cls(found, table)
         object.__setattr__(predictor, "provenance", provenance)
         object.__setattr__(predictor, "records", records)
@@ -222,7 +233,7 @@ def _compare(matrix: Any, thresholds: Floats) -> Bools:
 def _check_score(score: Any, calibration: Calibration) -> None:
     name, parameters = describe_score(score)
     summary = calibration.summaries[0]
-    if summary.score == "unnamed":
+    if summary.score == "unnamed" or (isinstance(score, str) and name == summary.score):
         return
     if (name, parameters) != (summary.score, summary.parameters):
         raise GCFCPError(
@@ -330,12 +341,13 @@ def _table_to_json(
         "group_thresholds": None
         if table.group_thresholds is None
         else table.group_thresholds.tolist(),
-        "coreset": None if kept is None else _coreset_to_json(kept, table.suppressed, names),
+        "coreset": None if kept is None else _coreset_to_json(kept, table.carriers, names),
+        "hopeless": None if table.hopeless is None else names[table.hopeless].tolist(),
     }
 
 
 def _coreset_to_json(
-    coreset: Coreset, suppressed: Bools | None, names: NDArray[Any]
+    coreset: Coreset, carriers: Bools | None, names: NDArray[Any]
 ) -> dict[str, Any]:
     bounds = coreset.start.tolist()
     return {
@@ -348,13 +360,16 @@ def _coreset_to_json(
             }
             for i, row in enumerate(coreset.membership)
         ],
-        "suppressed": None if suppressed is None else suppressed.tolist(),
+        "carriers": None if carriers is None else carriers.tolist(),
     }
 
 
-def _membership(entries: Any, groups: Groups) -> Bools:
+def _membership(entries: Any, groups: Groups, size: int) -> Bools:
+    """The groups that each entry lists, as a matrix, which must be in proportion to the file."""
     if not isinstance(entries, list):
         raise GCFCPError("a list of atoms was expected")
+    if len(entries) * len(groups) > _EXPANSION * size:
+        raise GCFCPError(f"{len(entries)} atoms of {len(groups)} groups are more than it can hold")
     place = {name: i for i, name in enumerate(groups.names)}
     rows = np.zeros((len(entries), len(groups)), dtype=bool)
     for i, entry in enumerate(entries):
@@ -364,35 +379,50 @@ def _membership(entries: Any, groups: Groups) -> Bools:
     return rows
 
 
-def _table_from_json(data: dict[str, Any]) -> ThresholdTable:
+def _table_from_json(data: dict[str, Any], size: int) -> ThresholdTable:
     named = data["groups"]
     groups = Groups(named["names"], named["predicates"])
     if groups.fingerprint != named["fingerprint"]:
         raise GCFCPError("the groups' fingerprint does not match their definition")
-    if not isinstance(data["alpha"], str) or len(data["alpha"]) > 100:
-        raise GCFCPError("alpha is not a fraction")
-    alpha = Fraction(data["alpha"])
-    if not 0 < alpha < 1:
-        raise GCFCPError(f"alpha={float(alpha)} is not in (0, 1)")
+    membership = _membership(data["table"], groups, size)
+    rule = data["rule"]
+    if rule == "constant" and not len(membership):
+        raise GCFCPError("rule 'constant' needs an atom in the table")
+    if rule != "constant" and not membership.any(axis=1).all():
+        raise GCFCPError("an atom of the table belongs to no group")
     by_group = data["group_thresholds"]
     group_thresholds = None if by_group is None else _numbers(by_group)
     if group_thresholds is not None and len(group_thresholds) != len(groups):
         raise GCFCPError("there must be a group threshold for each group")
-    if (data["rule"] in ("max", "first")) != (group_thresholds is not None):
-        raise GCFCPError(f"rule {data['rule']!r:.40} does not fit the group thresholds")
-    coreset, suppressed = None, None
+    if (rule in ("max", "first")) != (group_thresholds is not None):
+        raise GCFCPError(f"rule {rule!r:.40} does not fit the group thresholds")
+    coreset, carriers = None, None
     if data["coreset"] is not None:
-        coreset, suppressed = _coreset_from_json(data["coreset"], groups)
+        coreset, carriers = _coreset_from_json(data["coreset"], groups, size)
+    hopeless = None
+    if data["hopeless"] is not None:
+        hopeless = _membership([{"groups": data["hopeless"]}], groups, size)[0]
     return ThresholdTable(
         groups=groups,
-        alpha=alpha,
-        rule=data["rule"],
-        membership=_membership(data["table"], groups),
+        alpha=_alpha(data["alpha"]),
+        rule=rule,
+        membership=membership,
         thresholds_by_atom=np.array([_number(entry["threshold"]) for entry in data["table"]]),
         group_thresholds=group_thresholds,
         coreset=coreset,
-        suppressed=suppressed,
+        carriers=carriers,
+        hopeless=hopeless,
     )
+
+
+def _alpha(text: Any) -> Fraction:
+    """Digits, a slash and digits: a Fraction would read 1e-999999999, too, and never be done."""
+    if not isinstance(text, str) or not re.fullmatch("[0-9]{1,40}/[0-9]{1,40}", text):
+        raise GCFCPError(f"alpha={text!r:.40} is not a fraction such as '1/10'")
+    alpha = Fraction(text)
+    if not 0 < alpha < 1:
+        raise GCFCPError(f"alpha={text} is not in (0, 1)")
+    return alpha
 
 
 def _records_from_json(entries: Any, table: ThresholdTable) -> tuple[AtomRecord, ...] | None:
@@ -409,23 +439,23 @@ def _records_from_json(entries: Any, table: ThresholdTable) -> tuple[AtomRecord,
     return tuple(records)
 
 
-def _coreset_from_json(data: dict[str, Any], groups: Groups) -> tuple[Coreset, Bools | None]:
-    membership = _membership(data["atoms"], groups)
+def _coreset_from_json(
+    data: dict[str, Any], groups: Groups, size: int
+) -> tuple[Coreset, Bools | None]:
+    membership = _membership(data["atoms"], groups, size)
+    if not len(membership) or not membership.any(axis=1).all():
+        raise GCFCPError("the coreset must have atoms, each of at least one group")
     values = [_numbers(atom["values"]) for atom in data["atoms"]]
     weights = [_numbers(atom["weights"]) for atom in data["atoms"]]
     for v, w in zip(values, weights, strict=True):
-        if not len(v) or len(v) != len(w) or np.any(np.diff(v) <= 0) or v[0] == -np.inf:
+        if not len(v) or len(v) != len(w) or v[0] == -np.inf or not (v[1:] > v[:-1]).all():
             raise GCFCPError("the scores of an atom must ascend and have a weight each")
-        if not np.all((w > 0) & np.isfinite(w)):
+        if not np.all(w > 0):
             raise GCFCPError("the weights of an atom must be positive")
     test = _number(data["test"])
-    if not 0 < test < math.inf:
-        raise GCFCPError("the test weight must be positive")
-    suppressed = data["suppressed"]
-    if suppressed is not None and (
-        len(suppressed) != len(membership) or not all(type(x) is bool for x in suppressed)
-    ):
-        raise GCFCPError("the suppressed atoms must be marked by true or false, each")
+    with np.errstate(over="ignore"):
+        if not test > 0 or not test + sum(w.sum() for w in weights) < np.inf:
+            raise GCFCPError("the weights must be positive and have a finite sum")
     coreset = Coreset(
         membership=membership,
         start=np.cumsum([0, *map(len, values)]),
@@ -433,17 +463,26 @@ def _coreset_from_json(data: dict[str, Any], groups: Groups) -> tuple[Coreset, B
         weights=np.concatenate(weights),
         test=test,
     )
-    return coreset, None if suppressed is None else np.array(suppressed, dtype=bool)
+    carriers = data["carriers"]
+    if carriers is None:
+        return coreset, None
+    if len(carriers) != len(membership) or not all(type(x) is bool for x in carriers):
+        raise GCFCPError("carriers must say true or false for each atom of the coreset")
+    return coreset, np.array(carriers, dtype=bool)
 
 
 def _score_from_json(data: Any, own: Any) -> Any:
     name, parameters = data["name"], data["parameters"]
     check_name("score", name)
     if own is not None:
-        if describe_score(own)[0] != name:
-            raise GCFCPError(f"it was made for score {name!r}, not {describe_score(own)[0]!r}")
+        if describe_score(own) != (name, parameters):
+            raise GCFCPError(
+                f"it was made for score {name!r} {parameters!s:.60}, not for "
+                f"{describe_score(own)[0]!r} {describe_score(own)[1]!s:.60}"
+            )
         return own
     try:
-        return scores.from_name(name, parameters)
+        scores.from_name(name)
     except GCFCPError:
         return name  # an own score, known by its name: matrices of scores can be compared
+    return scores.from_name(name, parameters)

@@ -5,11 +5,11 @@ paper's way), weighs them (see `pooling`) and solves every atom (see `solver`). 
 summaries, so that the mixture, alpha or the set of clients can be changed later without another
 round. `merge` makes one summary of several, for aggregators between clients and server.
 
-| here        | paper                                                         |
-|-------------|---------------------------------------------------------------|
+| here        | paper                                                          |
+|-------------|----------------------------------------------------------------|
+| `lower`     | 1 - alpha - sin(pi / delta) (Theorem 5.1)                      |
 | `certified` | 1 - alpha - sum_{A in G} W_A epsilon_A / D, errors as occurred |
-| `lower`     | 1 - alpha - sin(pi / delta) (Theorem 5.1)                     |
-| `upper`     | the bound of Theorem C.1, with eta                            |
+| `upper`     | the bound of Theorem C.1, with eta                             |
 
 Cost: one sort of the centroids, then the solver's, which n does not touch.
 """
@@ -69,10 +69,19 @@ class AtomRecord:
 class Guarantee:
     """What is promised for one group, and on what ground.
 
-    lower: the paper's bound 1 - alpha - sin(pi / delta), with a term for each level of
-    compression. certified: the same with the errors that really occurred; 1 - alpha with
-    `upper`. upper: the paper's bound on over-coverage (Theorem C.1) with confidence 1 - eta / 2,
-    the group's share of each client taken from its records.
+    lower: the paper's bound 1 - alpha - sin(pi / delta), with one term more after recompression.
+    Where a digest is coarser than that (an aggregate, or `min_count`), its certified error takes
+    the place of sin(pi / delta).
+    certified: the same with the errors that really occurred; 1 - alpha with `upper`.
+    upper: the paper's bound on over-coverage (Theorem C.1) with confidence 1 - eta / 2, the
+    group's share of each client taken from its records; scores must have no ties. It is 1 for
+    rule="max" and where records are suppressed, which the theorem does not speak of.
+
+    A status is "proved" for rule="max" and for disjoint groups, with `upper` or, for `lower`, with
+    a bound that does not depend on the data, and for one client that sends every score; otherwise
+    "proved under the paper's argument" or "measured". Groups count as disjoint if no record that
+    is described belongs to two. (A row in two groups that turns up later is still covered if
+    scores are not negative; where records are suppressed, disjoint groups need that, too.)
     """
 
     group: str
@@ -97,7 +106,7 @@ class Calibration:
     mixture: Mixture
     merge: str
     rule: str
-    delta: float | None  # of the recompression
+    delta: float | None  # of the recompression, as asked for; None: the clients' largest
     eta: float
     shares: dict[str, float]  # pi_k
     test_weight: float  # w_test
@@ -122,13 +131,14 @@ class Calibration:
         merge: str | None = None,
     ) -> Calibration:
         """The calibration of the same summaries for another target."""
+        how = self.merge if merge is None else merge
         return calibrate(
             self.summaries,
-            alpha=self.alpha if alpha is None else alpha,
+            alpha=self.threshold_table.alpha if alpha is None else alpha,
             mixture=self.mixture if mixture is None else mixture,
-            merge=self.merge if merge is None else merge,
+            merge=how,
             rule=self.rule if rule is None else rule,
-            delta=self.delta,
+            delta=self.delta if how == "recompress" else None,
             eta=self.eta,
         )
 
@@ -147,7 +157,7 @@ class Calibration:
             mixture = {k: float(w / total) for k, w in left.items()}
         return calibrate(
             [s for s in self.summaries if s.client not in clients],
-            alpha=self.alpha,
+            alpha=self.threshold_table.alpha,
             mixture=mixture,
             merge=self.merge,
             rule=self.rule,
@@ -158,7 +168,7 @@ class Calibration:
 
 def calibrate(
     summaries: Iterable[ClientSummary],
-    alpha: float,
+    alpha: float | Fraction,
     mixture: Mixture = "uniform",
     merge: str = "pool",
     *,
@@ -177,9 +187,9 @@ def calibrate(
     Warns once if some threshold is infinite, and says why and what would help.
     """
     if rule not in ("simultaneous", "max"):
-        raise GCFCPError(f"rule={rule!r} is neither 'simultaneous' nor 'max'")
-    if not 0 < eta < 1:
-        raise GCFCPError(f"eta={eta} is not in (0, 1)")
+        raise GCFCPError(f"rule={rule!r:.40} is neither 'simultaneous' nor 'max'")
+    if not isinstance(eta, int | float) or not 0 < eta < 1:
+        raise GCFCPError(f"eta={eta!s:.40} is not in (0, 1)")
     problem = problem_of(summaries, alpha, mixture, merge, delta)
     table = solve_table(problem, rule)
     records = atom_records(problem, table)
@@ -193,7 +203,7 @@ def calibrate(
         mixture=dict(mixture) if isinstance(mixture, Mapping) else mixture,
         merge=merge,
         rule=rule,
-        delta=problem.delta,
+        delta=delta,
         eta=eta,
         shares={k: float(p) for k, p in zip(names, problem.shares, strict=True)},
         test_weight=problem.weights.test / problem.weights.unit,
@@ -205,7 +215,7 @@ def calibrate(
 
 def solve_table(problem: Problem, rule: str) -> ThresholdTable:
     """The table by either rule. Atoms of clients without weight are listed too."""
-    table = ThresholdTable(
+    unsolved = ThresholdTable(
         groups=problem.groups,
         alpha=problem.alpha,
         rule=rule,
@@ -213,9 +223,13 @@ def solve_table(problem: Problem, rule: str) -> ThresholdTable:
         thresholds_by_atom=np.empty(0),
         group_thresholds=_group_thresholds(problem) if rule == "max" else None,
         coreset=problem.coreset,
-        suppressed=problem.suppressed,
+        carriers=problem.carriers,
+        hopeless=problem.hopeless,
     )
-    return replace(table, thresholds_by_atom=table.of_atoms(table.membership))
+    table = replace(unsolved, thresholds_by_atom=unsolved.of_atoms(unsolved.membership))
+    if rule == "simultaneous":
+        vars(table)["solver"] = unsolved.solver  # cached there; unseen atoms need it again
+    return table
 
 
 def _group_thresholds(problem: Problem) -> Floats:
@@ -226,13 +240,13 @@ def _group_thresholds(problem: Problem) -> Floats:
     coreset = problem.coreset
     thresholds = np.full(len(problem.groups), np.inf)
     atom = np.repeat(np.arange(len(coreset.membership)), np.diff(coreset.start))
-    finite = np.isfinite(coreset.values)
-    infinite = problem.infinite_weights
+    infinite = problem.tally.infinite_weights(problem.weights.rate)
+    order = np.argsort(coreset.values, kind="stable")
+    order = order[np.isfinite(coreset.values[order])]
     for g in range(len(problem.groups)):
-        mine = np.flatnonzero(coreset.membership[atom, g] & finite)
-        order = mine[np.argsort(coreset.values[mine], kind="stable")]
-        values = np.append(coreset.values[order], np.inf)
-        weights = np.append(coreset.weights[order], infinite[g])
+        mine = order[coreset.membership[atom[order], g]]
+        values = np.append(coreset.values[mine], np.inf)
+        weights = np.append(coreset.weights[mine], infinite[g])
         _, values, weights = combined(np.zeros(len(values), dtype=np.int64), values, weights)
         keep = weights > 0
         if keep.any():
@@ -254,56 +268,68 @@ def names_of(groups: Groups, row: Bools) -> tuple[str, ...]:
     return tuple(name for name, member in zip(groups.names, row, strict=True) if member)
 
 
-def least_alpha(problem: Problem) -> Floats:
-    """The smallest alpha at which each group on its own has a finite threshold.
-
-    A group's threshold is finite iff (1 - alpha)(W_G + w_test) <= W_G - (its weight at +inf).
-    """
-    total = problem.group_weights + problem.weights.test
-    least: Floats = 1 - (problem.group_weights - problem.infinite_weights) / total
-    return least
-
-
-def finite_alone(problem: Problem) -> Bools:
-    return least_alpha(problem) <= float(problem.alpha) * (1 + 1e-12)
-
-
 def atom_records(problem: Problem, table: ThresholdTable) -> tuple[AtomRecord, ...]:
-    alone = finite_alone(problem)
-    weight = problem.weights.rate @ problem.pool.by_client / problem.weights.unit
+    pool = problem.pool
+    count = pool.by_atom(pool.cell_counts)
+    weight = pool.by_atom(pool.cell_counts, problem.weights.rate) / problem.weights.unit
+    infinite = ~np.isfinite(table.thresholds_by_atom)
+    alone = problem.tally.finite_alone(problem.weights, problem.alpha) if infinite.any() else None
     return tuple(
         AtomRecord(
             names_of(problem.groups, row),
             float(threshold),
-            int(count),
-            float(w),
-            None if math.isfinite(threshold) else _reason(problem, row, float(threshold), alone),
+            int(count[i]),
+            float(weight[i]),
+            None if alone is None or not infinite[i] else _reason(problem, row, threshold, alone),
         )
-        for row, threshold, count, w in zip(
-            table.membership, table.thresholds_by_atom, problem.pool.counts, weight, strict=True
+        for i, (row, threshold) in enumerate(
+            zip(table.membership, table.thresholds_by_atom, strict=True)
         )
     )
 
 
 def _reason(problem: Problem, row: Bools, threshold: float, alone: Bools) -> str:
     """Why nothing finite is valid for this atom, in one line."""
-    short = names_of(problem.groups, row & ~alone)
     if threshold < 0:
         return (
-            "records with a score of +inf elsewhere push this atom below every score, so that its "
-            "sets are empty: lower min_count, or find out why scores are infinite"
+            "scores of +inf elsewhere push this atom below every score, so that its sets are "
+            "empty: find out why scores are infinite"
         )
-    if short:
-        counts = problem.group_counts.sum(axis=0)
-        listed = ", ".join(
-            f"{name} ({counts[problem.groups.names.index(name)]:,} records)" for name in short
+    alpha = f"alpha={float(problem.alpha):g}"
+    short = row & ~alone
+    if not short.any():
+        return (
+            f"each of its groups alone has enough records for {alpha}, but together they leave "
+            "this combination too few: merge or drop overlapping groups"
         )
-        at_infinity = problem.infinite_weights[row & ~alone].max()
-        why = "or too many of them at +inf, " if at_infinity > 0 else ""
-        return f"too few records {why}in {listed} for alpha={float(problem.alpha):g}"
+    described, infinite = problem.tally.described.sum(axis=0), problem.tally.infinite.sum(axis=0)
+    suppressed = problem.tally.suppressed.sum(axis=0)
+    listed = []
+    for g in np.flatnonzero(short):
+        parts = [f"{described[g]:,} records"]
+        parts += [f"{infinite[g]:,} of them at +inf"] * bool(infinite[g])
+        parts += [f"up to {suppressed[g]:,} more suppressed"] * bool(suppressed[g])
+        listed.append(f"{problem.groups.names[g]} ({', '.join(parts)})")
+    return f"too few records in {', '.join(listed)} for {alpha}{_dominating(problem)}"
+
+
+def shares_of_test(problem: Problem) -> Floats:
+    """Each client's part of w_test."""
+    members = np.array([len(s.members) for s in problem.summaries])
+    shares: Floats = members * problem.weights.rate / problem.weights.test
+    return shares
+
+
+def _dominating(problem: Problem) -> str:
+    """The client that makes up most of w_test, if one does: it may be the only trouble."""
+    part = shares_of_test(problem)
+    k = int(np.argmax(part))
+    if len(part) == 1 or part[k] <= 0.5:
+        return ""
+    s = problem.summaries[k]
     return (
-        f"each of its groups alone has enough records for alpha={float(problem.alpha):g}, but "
-        "together they leave this combination too few: merge or drop overlapping groups"
+        f"; {part[k]:.0%} of the test weight is that of {s.client}, with {s.n:,} records for "
+        f"{float(problem.shares[k]):.3g} of the mixture"
     )
 
 
@@ -323,68 +349,82 @@ def _warning(
 
 
 def _guarantees(problem: Problem, rule: str, eta: float) -> tuple[Guarantee, ...]:
-    summaries, weights, pool = problem.summaries, problem.weights, problem.pool
+    summaries, weights, tally = problem.summaries, problem.weights, problem.tally
     alpha = float(problem.alpha)
     one_sided = summaries[0].representative == "upper"
-    disjoint = bool((pool.membership.sum(axis=1) <= 1).all())
+    proof = rule == "max" or _disjoint(problem)
     one_exact_client = (
         len(summaries) == 1
         and not summaries[0].is_aggregate
         and not problem.slack.any()
         and not summaries[0].suppressed
     )
-    proof = disjoint or rule == "max"
-    # One sin(pi / delta) for each level of compression.
-    epsilon = max(math.sin(math.pi / s.delta) for s in summaries)
-    if problem.delta is not None:
+    worst_case = max(math.sin(math.pi / s.delta) for s in summaries)
+    occurred = max(float((s.errors / s.atom_counts).max(initial=0.0)) for s in summaries)
+    epsilon = max(worst_case, occurred)
+    if problem.delta is not None:  # one sin(pi / delta) for each level of compression
         epsilon += math.sin(math.pi / problem.delta)
-    inside = pool.membership.astype(np.float64)
-    slack = np.zeros(len(problem.groups)) if one_sided else problem.slack @ inside
-    slack = slack / (problem.group_weights + weights.test)
-    counts = problem.group_counts
-    squares = weights.rate**2 @ counts
-    mass = weights.rate @ counts
+    by_group = problem.slack @ problem.pool.membership
+    slack = by_group / (tally.weights(weights.rate) + weights.test)
+    squares = weights.rate**2 @ tally.described
+    mass = weights.rate @ tally.described
     upper = _over_coverage(problem, epsilon, eta)
+    if rule == "max" or tally.suppressed.any():
+        upper = np.ones(len(upper))
     return tuple(
         Guarantee(
             group=name,
             lower=max(0.0, 1 - alpha - epsilon),
-            lower_status=PROVED if proof else PAPER,
-            certified=max(0.0, 1 - alpha - float(slack[g])),
-            certified_status=(
-                PROVED
-                if (proof and one_sided) or one_exact_client
-                else PAPER
-                if proof
-                else MEASURED
-            ),
-            upper=float(upper[g]) if rule == "simultaneous" else 1.0,
+            lower_status=PROVED
+            if one_exact_client or (proof and (one_sided or occurred <= worst_case))
+            else PAPER,
+            certified=1 - alpha if one_sided else max(0.0, 1 - alpha - float(slack[g])),
+            certified_status=PROVED
+            if one_exact_client or (proof and one_sided)
+            else (PAPER if proof else MEASURED),
+            upper=float(upper[g]),
             upper_status=PAPER,
             eta=eta,
             weight=float(mass[g] / weights.unit),
-            records=int(counts[:, g].sum()),
+            records=int(tally.described[:, g].sum()),
             effective_n=float(mass[g] ** 2 / squares[g]) if squares[g] else 0.0,
         )
         for g, name in enumerate(problem.groups.names)
     )
 
 
+def _disjoint(problem: Problem) -> bool:
+    """Whether no record is known to belong to two groups, nor could do harm if one did.
+
+    The threshold of a row in two disjoint groups is the sum of theirs, so it is no less than
+    either if scores are not negative.
+    """
+    if (problem.pool.membership.sum(axis=1) > 1).any():
+        return False
+    return not problem.tally.suppressed.any() or bool(problem.pool.values.min() >= 0)
+
+
 def _over_coverage(problem: Problem, epsilon: float, eta: float) -> Floats:
     """1 - alpha + epsilon + |G| max(pi/delta, w_test) / sum_k pi_k n_k/(n_k+1) (p_kG - margin).
 
-    The paper's p_kG is unknown; the share of the group among client k's records stands for it.
+    margin = sqrt(log(2K/eta) / (2 n_k)). The paper's p_kG is unknown; the share of the group among
+    client k's records stands for it. pi/delta bounds the weight of a centroid; where one is
+    heavier, its own weight does.
     """
-    K = len(problem.summaries)
+    K, unit = len(problem.summaries), problem.weights.unit
     n = np.array([s.n for s in problem.summaries], dtype=np.float64)
     members = np.array([len(s.members) for s in problem.summaries])
     shares = np.array([float(p) for p in problem.shares])
     margin = np.sqrt(math.log(2 * K / eta) / (2 * n))
-    seen = problem.group_counts / n[:, None] - margin[:, None]
+    seen = problem.tally.described / n[:, None] - margin[:, None]
     mass = (shares * n / (n + members)) @ seen
-    coarse = max(math.pi / s.delta for s in problem.summaries)
-    step = max(coarse, problem.weights.test / problem.weights.unit)
-    with np.errstate(divide="ignore"):
-        extra = np.where(mass > 0, len(problem.groups) * step / np.maximum(mass, 1e-300), np.inf)
+    step = max(
+        *(math.pi / s.delta for s in problem.summaries),
+        problem.weights.test / unit,
+        float(problem.coreset.weights.max()) / unit,
+    )
+    extra = np.full(len(mass), np.inf)
+    np.divide(len(problem.groups) * step, mass, out=extra, where=mass > 0)
     bound: Floats = np.minimum(1.0, 1 - float(problem.alpha) + epsilon + extra)
     return bound
 
@@ -398,26 +438,25 @@ def merge(
     """One summary for several clients: what an intermediate aggregator sends on.
 
     Laws: any order gives the same bytes; records are conserved; arguments are untouched; a single
-    summary comes back with its centroids as they are. All records of the region weigh the same,
-    so the mixture is proportional within it. delta: of the result, by default the members'
-    largest; the certified error grows by what this compression really adds.
+    summary comes back with its centroids as they are, unless `delta` is given. All records of the
+    region weigh the same, so the mixture is proportional within it. delta: of the result, by
+    default the members' largest; the certified error grows by what this compression really adds.
     """
     check_name("client", client)
     ordered = in_order(summaries)
-    first = ordered[0]
-    pool = pool_of(ordered)
-    delta = max(s.delta for s in ordered) if delta is None else delta
-    errors = pool.errors.sum(axis=0)
-    atom, values, counts = combined(pool.atom, pool.values, pool.centroid_counts.astype(np.float64))
-    if len(ordered) > 1:
+    first, pool = ordered[0], pool_of(ordered)
+    errors = pool.by_atom(pool.cell_errors)
+    atom, values, counts = combined(pool.atom, pool.values, pool.counts.astype(np.float64))
+    if len(ordered) > 1 or delta is not None:
+        delta = max(s.delta for s in ordered) if delta is None else float(delta)
         atom, values, counts, added = recompressed(
             atom, values, counts, first.representative, delta
         )
-        errors = errors + np.ceil(added).astype(np.int64)
+        errors = np.minimum(errors + np.ceil(added), pool.by_atom(pool.cell_counts))
     return ClientSummary(
         client=client,
         n=sum(s.n for s in ordered),
-        delta=delta,
+        delta=first.delta if delta is None else delta,
         representative=first.representative,
         groups=first.groups,
         score=first.score,
@@ -426,13 +465,13 @@ def merge(
         min_count=min(s.min_count for s in ordered),
         suppressed=sum(s.suppressed for s in ordered),
         suppressed_groups=tuple(
-            np.sum([s.suppressed_groups for s in ordered], axis=0).astype(np.int64).tolist()
+            map(sum, zip(*(s.suppressed_groups for s in ordered), strict=True))
         ),
         uncovered=sum(s.uncovered for s in ordered),
         members=tuple(sorted(m for s in ordered for m in s.members)),
         membership=pool.membership,
-        start=np.searchsorted(atom, np.arange(len(pool.membership) + 1)).astype(np.int64),
+        start=np.searchsorted(atom, np.arange(len(pool.membership) + 1)),
         values=values,
         counts=counts.astype(np.int64),
-        errors=np.minimum(errors, pool.counts),
+        errors=errors.astype(np.int64),
     )

@@ -17,7 +17,7 @@ Cost of a lookup: some nanoseconds a row; an atom that was not seen is solved on
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -41,10 +41,13 @@ class ThresholdTable:
     """The thresholds of a calibration, and where those of unseen atoms come from.
 
     `coreset` is what the simultaneous rule solves; without it only the atoms of the table have a
-    threshold. `suppressed` marks atoms of the coreset that carry records of unknown atoms as mass
-    at +inf: where such an atom's own threshold is infinite in a solution, that mass was counted
-    as covered though nobody knows where it lies, so no row that shares a group with it may have
-    a finite threshold.
+    threshold. `carriers` and `hopeless` account for suppressed records, of which neither score nor
+    atom is known; `pooling` shows why they must, and why this is enough:
+
+    - a row of a `hopeless` group, which they make infinite on its own, has threshold +inf;
+    - `carriers` are atoms of the coreset with weight at +inf on their behalf. Where the threshold
+      of such an atom is infinite in a solution, that weight was counted as covered though nobody
+      knows where it lies, so rows that share a group with the atom have threshold +inf.
     """
 
     groups: Groups
@@ -54,12 +57,13 @@ class ThresholdTable:
     thresholds_by_atom: Floats  # (a,)
     group_thresholds: Floats | None = None  # (G,) of the rules max and first
     coreset: Coreset | None = None
-    suppressed: Bools | None = None  # (atoms of the coreset,)
+    carriers: Bools | None = None  # (atoms of the coreset,)
+    hopeless: Bools | None = None  # (G,)
     _unseen: dict[bytes, float] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:
-            raise GCFCPError(f"rule={self.rule!r} is none of {', '.join(RULES)}")
+            raise GCFCPError(f"rule={self.rule!r:.40} is none of {', '.join(RULES)}")
 
     @cached_property
     def solver(self) -> Solver:
@@ -80,7 +84,8 @@ class ThresholdTable:
 
         With `rng` thresholds are randomised (Gibbs et al.): the dual threshold of each row is
         drawn from [-alpha w_test, (1 - alpha) w_test], which makes coverage exact instead of
-        conservative. Only the simultaneous rule has this.
+        conservative for one client without ties. A threshold can then be -inf, which is an empty
+        set, as easily as +inf. Only the simultaneous rule has this.
         """
         shape = np.shape(membership)
         matrix = self.groups.check(membership, label_dependent=len(shape) == 3)
@@ -131,8 +136,11 @@ class ThresholdTable:
         ]
 
     def _admissible(self, row: Bools, solution: Solution) -> float:
-        if self.suppressed is not None and self.coreset is not None:
-            doubtful = self.suppressed & solution.infinite_atoms
+        """The solution's threshold, or +inf where suppressed records stand in its way."""
+        if self.hopeless is not None and (row & self.hopeless).any():
+            return np.inf
+        if self.carriers is not None and self.coreset is not None:
+            doubtful = self.carriers & solution.infinite_atoms
             if (self.coreset.membership[doubtful] & row).any():
                 return np.inf
         return solution.threshold
@@ -171,6 +179,9 @@ class ThresholdTable:
             ends = sorted({i for span in spans for i in span})
             solved = self.solver.solve(np.repeat(row[None], len(ends), axis=0), t[ends])
             for i, solution in zip(ends, solved, strict=True):
+                if t[i] < 0 and not solution.bounded and row.any():
+                    # Nothing holds this row from below, where S* = +inf says: from above.
+                    solution = replace(solution, threshold=-np.inf)
                 values[i] = self._admissible(row, solution)
             halves = []
             for low, high in spans:

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 import chromium
+import gcfcp
 import samples
 from gcfcp.report import render
 
@@ -33,9 +34,27 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             render(sample.predictor, sample.audit, sample.baselines, sample.plan, date="today"),
             encoding="utf-8",
         )
+    found["awkward"] = folder / "awkward.html"
+    found["awkward"].write_text(awkward(), encoding="utf-8")
     found["bare"] = folder / "bare.html"
     found["bare"].write_text(render(samples.small().predictor, date="today"), encoding="utf-8")
     return found
+
+
+def awkward() -> str:
+    """Names as long as they may be without a blank, markup in them, and all baselines at once."""
+    names = ["W" * 200, "<script>alert(1)</script>", "ß" * 100, "c"]
+    groups = gcfcp.Groups(names, ["x > 0", "long_column_name_" * 20 + " > 1", "z = 'a'", "u = 1"])
+    membership = np.eye(4, dtype=bool)[np.arange(400) % 4]
+    scores = np.random.default_rng(0).random(400)
+    client = "K" * 200
+    summary = gcfcp.summarize(scores, membership, groups=groups, client=client, model="M" * 200)
+    found = gcfcp.merge_audits(
+        [gcfcp.audit(scores < 0.9, membership, groups=groups, client=client)], alpha=0.1
+    )
+    others = {f"{name}, at length": found for name in "abcde"}
+    predictor = gcfcp.Predictor("s" * 100, gcfcp.calibrate([summary], alpha=0.1))
+    return render(predictor, found, others, None, "gcfcp " + "--option " * 99, date="today")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +76,7 @@ def luminance(png: bytes) -> float:
     return float(np.asarray(Image.open(io.BytesIO(png)).convert("L")).mean() / 255)
 
 
-@pytest.mark.parametrize("name", ["small", "large", "bare"])
+@pytest.mark.parametrize("name", ["small", "large", "awkward", "bare"])
 @pytest.mark.parametrize("width", [390, 820, 1400])
 def test_the_page_loads_alone_without_complaint_and_fits(
     pages: dict[str, Path], page: chromium.Page, name: str, width: int

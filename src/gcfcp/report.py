@@ -422,11 +422,11 @@ def _sizes(found: Sequence[GroupAudit | None], names: Sequence[str]) -> dict[str
 
 
 def _how(audit: AuditReport) -> str:
-    records = sum(c.n for c in audit.clients)
+    records = fig.counted(sum(c.n for c in audit.clients), "labelled record")
     return (
-        f"{fig.counted(records, 'labelled record')} at "
-        f"{fig.counted(len(audit.clients), 'client')} were checked; only counts left the sites. "
-        f"The lines are intervals that hold for all groups at once with {fig.exact_percent(audit.confidence)} confidence. In the averages "
+        f"{records} at {fig.counted(len(audit.clients), 'client')} were checked; only counts left "
+        "the sites. The lines are intervals that hold for all groups at once with "
+        f"{fig.exact_percent(audit.confidence)} confidence. In the averages "
         f"{_mixture_words(audit.mixture)}."
     )
 

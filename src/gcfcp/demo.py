@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import math
 import os
 import shlex
@@ -105,13 +106,7 @@ def run(
             encoding="utf-8",
         )
         _save_picture(reports)
-    if not quiet:
-        _show(reports, averages)
-        say(f"\nEvery file is in {place}. The same by hand, in that directory (commands.sh):\n")
-        for command in commands:
-            say(f"  {_as_text(command)}")
-        say(f"\nThe report: {place / 'report.html'}")
-    return {
+    result = {
         "directory": str(place),
         "report": str(place / "report.html"),
         "alpha": ALPHA,
@@ -124,6 +119,14 @@ def run(
             "mean_size": {k: z for k, (_, _, z) in averages.items()},
         },
     }
+    (place / "results.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    if not quiet:
+        _show(reports, averages)
+        say(f"\nEvery file is in {place}. The same by hand, in that directory (commands.sh):\n")
+        for command in commands:
+            say(f"  {_as_text(command)}")
+        say(f"\nThe report: {place / 'report.html'}")
+    return result
 
 
 def _say(text: str) -> None:

@@ -239,8 +239,11 @@ def test_a_mixed_verdict_names_who_is_in_doubt() -> None:
         [audit(np.arange(4005) % 12 > 0, membership, groups=groups, client="one")], alpha=0.1
     )
     text = Reader(render(predictor_of(names), found, date="today")).text
-    assert "Kept for 1 of 2 groups, and broken for none" in text
-    assert "too few records to tell for 1 group: b." in text
+    assert (
+        "No group is shown to be let down: of 2 groups, 1 is shown to get the promised 90% "
+        "(to within 5 points), and 1 has too few audited records to tell."
+    ) in text
+    assert "Too few audited records to tell: b." in text
 
 
 def test_an_audit_without_alpha_is_counted_and_not_judged() -> None:

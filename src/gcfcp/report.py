@@ -208,9 +208,10 @@ def _verdict(
     elif by[KEPT]:
         sign, tone = "◐", "open"
         headline = (
-            f"Kept for {len(by[KEPT])} of {fig.counted(total, 'group')}, and broken for none: "
-            f"there the prediction {answer} contained the true answer as often as the promised "
-            f"{promise}{margin}."
+            f"No group is shown to be let down: of {total} groups, {len(by[KEPT])} "
+            f"{'is' if len(by[KEPT]) == 1 else 'are'} shown to get the promised {promise}{margin}, "
+            f"and {len(by[UNKNOWN])} {'has' if len(by[UNKNOWN]) == 1 else 'have'} too few audited "
+            "records to tell."
         )
     elif by[NO_TARGET]:
         sign, tone = "○", "open"
@@ -224,10 +225,7 @@ def _verdict(
             "was kept, nor that it was broken."
         )
     if by[UNKNOWN] and (by[KEPT] or by[BROKEN]):
-        more.append(
-            f"The audit has too few records to tell for {fig.counted(len(by[UNKNOWN]), 'group')}: "
-            f"{fig.listed(by[UNKNOWN], 6)}."
-        )
+        more.append(f"Too few audited records to tell: {fig.listed(by[UNKNOWN], 6)}.")
     for name, report in others.items():
         broken = [g.group for g in report.groups if g.verdict == BROKEN]
         if broken:
@@ -887,6 +885,8 @@ def _mixture_words(mixture: Any) -> str:
         return "every client counts the same"
     if mixture == "proportional":
         return "every client counts by its number of records"
+    if isinstance(mixture, Mapping) and len(set(map(str, mixture.values()))) == 1:
+        return "every client counts the same"
     return "clients count by the weights that were given"
 
 

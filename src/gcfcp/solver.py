@@ -67,9 +67,10 @@ Ints = NDArray[np.int64]
 _SLOPE_TOLERANCE = 2.0**-46  # of the weights that make up a multiplier: far above rounding
 _VALUE_TOLERANCE = 2.0**-44  # of the scores that make up a theta
 _ZERO = 1e-9  # coefficients are small rationals; anything below this is rounding
-_LEVEL_RATIO = 32  # how much coarser each level of the first solve is
-_COARSEST = 64  # breakpoints an atom may have on the coarsest level
+_LEVEL_RATIO = 128  # how much coarser each level of the first solve is
+_COARSEST = 1024  # breakpoints an atom may have on the coarsest level
 _BLOCK = 128
+_IN_CACHE = 2**15  # numbers that are looked at together
 _REFRESH = 64  # pivots between two fresh factorisations
 _LONGEST_RAY = 2**22  # breakpoints that are laid out at a time
 _BATCH = 2**18  # memberships, over all the problems that are solved side by side
@@ -149,8 +150,13 @@ class _Pieces:
     def __post_init__(self) -> None:
         object.__setattr__(self, "first", self.start + np.arange(len(self.start)))
 
-    def coarser(self, stride: int) -> tuple[_Pieces, Ints]:
-        """Every `stride`-th breakpoint of each atom (the last always), and which ones they are."""
+    def coarser(self, stride: int) -> _Pieces:
+        """Every `stride`-th breakpoint of each atom, and always the last.
+
+        Breakpoint i becomes i // stride, or the next one that is left.
+        """
+        if stride == 1:
+            return self
         kept = -(-self.size // stride)
         start = np.concatenate([[0], np.cumsum(kept)[:-1]]).astype(np.int64)
         atom = np.repeat(np.arange(len(kept)), kept)
@@ -160,7 +166,7 @@ class _Pieces:
         slopes[start + np.arange(len(kept))] = self.slopes[self.first]
         slopes[np.arange(len(atom)) + atom + 1] = self.slopes[self.first[atom] + index + 1]
         values = self.values[self.start[atom] + index]
-        return replace(self, start=start, size=kept, values=values, slopes=slopes), index
+        return replace(self, start=start, size=kept, values=values, slopes=slopes)
 
 
 @dataclass
@@ -222,7 +228,7 @@ def _pieces(coreset: Coreset, alpha: Fraction) -> tuple[_Pieces, Ints, float]:
     values = coreset.values
     if infinite.any():
         values = np.where(np.isinf(values), 0.0, values)
-    if max(-values.min(), values.max()) > _ENORMOUS:
+    if _largest(values, coreset.start) > _ENORMOUS:
         values = values / _ENORMOUS  # sums of several must not overflow
     rows = coreset.membership.astype(np.float64)
     columns = _independent(rows.T.copy(), np.arange(rows.shape[1]))
@@ -235,27 +241,43 @@ def _pieces(coreset: Coreset, alpha: Fraction) -> tuple[_Pieces, Ints, float]:
         slopes=slopes,
         tie=np.random.default_rng(0).random(atoms),
         weight=keep * (total @ rows[:, columns]),
-        whole=unit > 1 and _whole(coreset.weights) and keep * total.sum() < 2**52,
-        grain=_grain(values),
+        whole=unit > 1 and _multiples(coreset.weights, 1.0) and keep * total.sum() < 2**52,
+        grain=_grain(values, _largest(values, coreset.start)),
     )
     return pieces, columns, cut * coreset.test
 
 
-def _whole(numbers: Floats) -> bool:
-    """Whether all are whole; a look at a few of them mostly tells."""
-    return all(bool(np.all(part == np.rint(part))) for part in (numbers[:1000], numbers))
+def _largest(values: Floats, start: Ints) -> float:
+    """The largest size of a score. Within an atom they ascend, but for an infinity held as 0."""
+    ends = np.concatenate([start[:-1], start[1:] - 1, np.maximum(start[1:] - 2, start[:-1])])
+    return float(np.abs(values[ends]).max())
 
 
-def _grain(values: Floats) -> float:
+def _multiples(numbers: Floats, of: float) -> bool:
+    """Whether all are multiples of a power of two; the first few mostly tell."""
+    for start in range(0, len(numbers), _IN_CACHE):
+        part = numbers[start : start + _IN_CACHE]
+        if of != 1.0:
+            part = part / of
+        if not (part == np.rint(part)).all():
+            return False
+    return True
+
+
+def _grain(values: Floats, largest: float) -> float:
     """A power of two that all scores are multiples of, no tiny part of the largest; or 0."""
-    largest = max(abs(float(values.min())), abs(float(values.max())))
     grain = math.ldexp(_GRAIN, math.frexp(largest)[1])
-    return grain if grain > 0 and _whole(values / grain) else 0.0
+    return grain if grain > 0 and _multiples(values, grain) else 0.0
 
 
 def _pick(array: NDArray[Any], index: Ints) -> NDArray[Any]:
     """array[i, index[i]] for every problem i."""
-    return np.take_along_axis(array, index, axis=1)
+    return array[np.arange(len(index))[:, None], index]
+
+
+def _put(array: NDArray[Any], index: Ints, values: Any) -> None:
+    """array[i, index[i]] = values[i] for every problem i."""
+    array[np.arange(len(index))[:, None], index] = values
 
 
 def _resting(pieces: _Pieces, walk: _Walk) -> tuple[Floats, Floats]:
@@ -283,7 +305,7 @@ def _theta(pieces: _Pieces, walk: _Walk) -> tuple[Floats, Floats, Floats]:
     """theta of every atom: the number, its multiple of infinity, and the rounding it may carry."""
     scores, infinite = _resting(pieces, walk)
     number = _along(pieces, walk, scores)
-    np.put_along_axis(number, walk.basis, scores, axis=1)
+    _put(number, walk.basis, scores)
     return number, _along(pieces, walk, infinite), _noise(pieces, walk, scores)
 
 
@@ -313,10 +335,10 @@ def _gradient(pieces: _Pieces, walk: _Walk) -> Floats:
     In the basis it is the multiplier, y = (t Phi_test - sum of slope Phi outside) inv(Phi_basis).
     """
     slope: Floats = pieces.slopes[pieces.first + walk.at]
-    np.put_along_axis(slope, walk.basis, 0.0, axis=1)
+    _put(slope, walk.basis, 0.0)
     pull = slope @ pieces.rows
     y = walk.t[:, None] * walk.c - np.matmul(pull[:, None, :], walk.inverse)[:, 0]
-    np.put_along_axis(slope, walk.basis, y, axis=1)
+    _put(slope, walk.basis, y)
     return slope
 
 
@@ -409,10 +431,10 @@ def _ray(
     m, atoms = walk.at.shape
     scores, infinite = _resting(pieces, walk)
     leaving = _pick(walk.basis, b[:, None])
-    ray = np.take_along_axis(walk.inverse, b[:, None, None], axis=2)[:, :, 0]
+    ray = walk.inverse[np.arange(m), :, b]
     speed = direction[:, None] * _snap(ray @ pieces.rows.T)
-    np.put_along_axis(speed, walk.basis, 0.0, axis=1)
-    np.put_along_axis(speed, leaving, direction[:, None], axis=1)
+    _put(speed, walk.basis, 0.0)
+    _put(speed, leaving, direction[:, None])
     moves = np.abs(speed) > _ZERO
     # Only the atoms that move in some problem; in the others they have nothing ahead.
     columns = np.flatnonzero(moves.any(axis=0))
@@ -619,7 +641,7 @@ def _unsure(pieces: _Pieces, walk: _Walk) -> NDArray[np.bool_]:
         behind[(walk.at > finite) & (far <= 1 + _ZERO)] = -np.inf
         ahead[pieces.infinite & (walk.at == finite) & (far >= 1 - _ZERO)] = -np.inf
     room = np.minimum(behind, ahead)
-    np.put_along_axis(room, walk.basis, np.inf, axis=1)
+    _put(room, walk.basis, np.inf)
     tied = (room >= -noise) & (2 * noise < fraction * pieces.grain)
     close = (room <= noise) & ~tied
     for i in np.flatnonzero(close.any(axis=1) & ~unsure).tolist():
@@ -830,7 +852,7 @@ class Solver:
         while int(fine.size.max()) > stride * _COARSEST:
             stride *= _LEVEL_RATIO
         none = np.zeros((1, fine.rows.shape[1]))
-        pieces, kept = fine.coarser(stride)
+        pieces = fine.coarser(stride)
         walk = self._start(pieces)
         while True:
             _locate(pieces, walk)
@@ -838,12 +860,10 @@ class Solver:
             if stride == 1:
                 return walk
             basis = walk.basis[0]
-            resting = kept[pieces.start[basis] + walk.at[0, basis]]
+            resting = np.minimum((walk.at[0, basis] + 1) * stride, fine.size[basis]) - 1
             stride //= _LEVEL_RATIO
-            pieces, kept = fine.coarser(stride)
-            for a, score in zip(basis, resting, strict=True):
-                own = kept[pieces.start[a] : pieces.start[a] + pieces.size[a]]
-                walk.at[0, a] = own.searchsorted(score)
+            pieces = fine.coarser(stride)
+            walk.at[0, basis] = resting // stride
 
     @staticmethod
     def _start(pieces: _Pieces) -> _Walk:

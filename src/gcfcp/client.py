@@ -10,8 +10,9 @@ with fewer than m is not described. Its records are still counted, so that the p
 summary bounds how many there are in each group, and the server takes them as scores of +inf. The
 bound of a group is the next multiple of m above their number, but no more than are suppressed in
 all: it is the same whether j m or j m + m - 1 of them are there, none included. Only for a group
-without a single record it is 0. With `upper` no record's exact score leaves when m > 1. The number
-of records n_k, which weighs the client, always leaves.
+without a single record it is 0. With `upper` no record's exact score leaves when m > 1, but for
+zeros, which have no digits to round (`digest.ROUNDED_BITS`; `Disclosure.exact_scores` counts
+them). The number of records n_k, which weighs the client, always leaves.
 
 The bytes of a summary (kind b"S", version 1 of the container in `codec`): the header's fields are
 those of `ClientSummary` below plus `atoms` = a, `centroids` = m and `width` = w; the body is

@@ -36,7 +36,7 @@ class GroupPlan:
     weight: float
     finite: bool  # on its own; overlaps may still leave an atom without
     missing: int | None  # records still needed in the group; None: more of the same do not help
-    growth: float  # the factor that all clients grow by to have them; inf: none helps
+    growth: float | None  # the factor that all clients grow by to have them; None as there
     least_alpha: float  # smallest alpha at which it is finite as it is
 
 
@@ -75,7 +75,7 @@ class Plan:
 def _state(group: GroupPlan) -> str:
     if group.finite:
         return "finite"
-    if group.missing is None:
+    if group.missing is None or group.growth is None:
         return "INFINITE, and more records of the same kind would not help"
     return (
         f"INFINITE, {group.missing:,} more records needed (all clients grown by a factor of "
@@ -127,7 +127,7 @@ def plan(
     )
 
 
-def _missing(problem: Problem, g: int) -> tuple[int | None, float]:
+def _missing(problem: Problem, g: int) -> tuple[int, float] | tuple[None, None]:
     """The records that group g lacks, and the factor by which all clients must grow to have them.
 
     If every client grows by the factor f, and all in it with it, lambda_k = pi_k / (f n_k + K_k)
@@ -150,7 +150,7 @@ def _missing(problem: Problem, g: int) -> tuple[int | None, float]:
         return math.fsum(terms.ravel()) >= -1e-12 * math.fsum(np.abs(terms).ravel())
 
     if not held or float(share / n @ balance) <= 0:  # its limit, as f grows
-        return None, math.inf
+        return None, None
     high = 1
     while not enough(high):
         high *= 2

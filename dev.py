@@ -28,6 +28,11 @@ TASKS: dict[str, tuple[str, str, list[list[str]]]] = {
         "bench",
         [["python", "-m", "benchmarks", "--install-peers"]],
     ),
+    "docs": (
+        "the documentation site, into site/ (open site/index.html)",
+        "docs",
+        [["mkdocs", "build", "--strict", "--quiet"]],
+    ),
     "lint": (
         "lint, format check and strict typing",
         "dev",

@@ -283,6 +283,15 @@ def test_bad_files_are_one_line(tmp_path: Path, content: bytes, message: str) ->
     assert "\n" not in str(caught.value)
 
 
+def test_a_text_far_down_is_never_the_silent_end_of_the_data(tmp_path: Path) -> None:
+    """polars before 1.37 ended such a stream early, without a word."""
+    numbers = "\n".join(f"30,{i}" for i in range(300_000))
+    path = tmp_path / "data.csv"
+    path.write_text(f"age,score\n{numbers}\n30,high\n{numbers}\n")
+    with pytest.raises(gcfcp.GCFCPError, match="cannot read .* as a table"):
+        summarised(path)
+
+
 def test_missing_files_and_directories(tmp_path: Path) -> None:
     with pytest.raises(gcfcp.GCFCPError, match="No such file"):
         summarised(tmp_path / "none.csv")

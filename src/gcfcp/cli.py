@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import asdict
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,40 +46,40 @@ app = typer.Typer(
 _arguments: ContextVar[tuple[str, ...]] = ContextVar("arguments", default=())
 
 
-class ScoreName(Enum):
-    thr = "thr"
-    aps = "aps"
-    raps = "raps"
-    residual = "residual"
-    cqr = "cqr"
-    column = "column"
+class ScoreName(StrEnum):
+    THR = "thr"
+    APS = "aps"
+    RAPS = "raps"
+    RESIDUAL = "residual"
+    CQR = "cqr"
+    COLUMN = "column"
 
 
-class Missing(Enum):
-    error = "error"
-    drop = "drop"
+class Missing(StrEnum):
+    ERROR = "error"
+    DROP = "drop"
 
 
-class Representation(Enum):
-    upper = "upper"
-    mean = "mean"
+class Representation(StrEnum):
+    UPPER = "upper"
+    MEAN = "mean"
 
 
-class Merge(Enum):
-    pool = "pool"
-    recompress = "recompress"
+class Merge(StrEnum):
+    POOL = "pool"
+    RECOMPRESS = "recompress"
 
 
-class Rule(Enum):
-    simultaneous = "simultaneous"
-    max = "max"
+class Rule(StrEnum):
+    SIMULTANEOUS = "simultaneous"
+    MAX = "max"
 
 
-class Experiment(Enum):
-    synthetic = "synthetic"
-    cifar10 = "cifar10"
-    pathmnist = "pathmnist"
-    imagenet = "imagenet"
+class Experiment(StrEnum):
+    SYNTHETIC = "synthetic"
+    CIFAR10 = "cifar10"
+    PATHMNIST = "pathmnist"
+    IMAGENET = "imagenet"
 
 
 _EXPERIMENTS = f"One of {', '.join(e.value for e in Experiment)}."
@@ -166,12 +166,12 @@ def summarize(
     ] = 250,
     representative: Annotated[
         Representation, typer.Option(help="upper loses no coverage; mean is the paper's.")
-    ] = Representation.upper,
+    ] = Representation.UPPER,
     min_count: MinCount = 1,
     model: Annotated[
         str | None, typer.Option(help="Fingerprint of the model, the same at every site.")
     ] = None,
-    missing: MissingRows = Missing.error,
+    missing: MissingRows = Missing.ERROR,
     seed: Seed = None,
     randomize: Annotated[
         bool, typer.Option(help="Randomised aps and raps; all sites must choose alike.")
@@ -191,9 +191,9 @@ def summarize(
     _check_output(output, force, as_json)
     family = Groups.from_toml(groups)
     parameters: dict[str, Any] = {}
-    if score in (ScoreName.aps, ScoreName.raps):
+    if score in (ScoreName.APS, ScoreName.RAPS):
         parameters["randomized"] = randomize
-    if score is ScoreName.raps:
+    if score is ScoreName.RAPS:
         parameters |= {"lam": lam, "k_reg": k_reg}
     with tabular.open_table(data) as table, console.progress(f"reading {data}") as advance:
         by = tabular.scoring(table, None if score is None else score.value, **parameters)
@@ -257,7 +257,7 @@ def predict(
     keep: Annotated[
         list[str] | None, typer.Option(help="Column to copy into the output; may be repeated.")
     ] = None,
-    missing: MissingRows = Missing.error,
+    missing: MissingRows = Missing.ERROR,
     seed: Seed = None,
     force: Force = False,
     as_json: Json = False,
@@ -293,7 +293,7 @@ def audit(
     client: Client,
     output: Output,
     min_count: MinCount = 1,
-    missing: MissingRows = Missing.error,
+    missing: MissingRows = Missing.ERROR,
     seed: Seed = None,
     force: Force = False,
     as_json: Json = False,
@@ -339,8 +339,8 @@ def plan(
     summaries: Summaries,
     alpha: Alpha = 0.1,
     mixture: MixtureText = "uniform",
-    merge: MergeWay = Merge.pool,
-    rule: RuleName = Rule.simultaneous,
+    merge: MergeWay = Merge.POOL,
+    rule: RuleName = Rule.SIMULTANEOUS,
     as_json: Json = False,
 ) -> None:
     """Say what will be finite, and what is missing where it will not."""
@@ -410,8 +410,8 @@ def calibrate(
     output: Output,
     alpha: Alpha = 0.1,
     mixture: MixtureText = "uniform",
-    merge: MergeWay = Merge.pool,
-    rule: RuleName = Rule.simultaneous,
+    merge: MergeWay = Merge.POOL,
+    rule: RuleName = Rule.SIMULTANEOUS,
     delta: Annotated[
         float | None, typer.Option(help="Fineness of --merge recompress; the sites' largest.")
     ] = None,
@@ -767,7 +767,8 @@ def _mixture(text: str) -> str | dict[str, float]:
 
 def _own_mixture(predictor: Predictor, audits: Sequence[Audit]) -> str | dict[str, float]:
     """The clients' weights as calibrated, where the same clients were audited."""
-    shares = {c["client"]: c["share"] for c in predictor.provenance.get("clients", [])}
+    clients = _entries(predictor.provenance.get("clients"))
+    shares = {str(c.get("client")): c.get("share") for c in clients}
     if set(shares) == {a.client for a in audits}:
         return shares
     console.note("warning: other clients were audited than calibrated; all weigh the same")
@@ -918,7 +919,7 @@ def _show_predictor(predictor: Predictor, data: bytes, as_json: bool) -> None:
             }
         )
         return
-    clients = provenance.get("clients", [])
+    clients = _entries(provenance.get("clients"))
     console.lines(
         f"{len(data):,} bytes: score {describe_score(predictor.score)[0]}, alpha "
         f"{float(table.alpha):g}, rule {table.rule}, {len(table.membership)} atoms"
@@ -934,17 +935,28 @@ def _show_predictor(predictor: Predictor, data: bytes, as_json: bool) -> None:
             ["client", "records", "weight", "suppressed", "bytes sent"],
             [
                 [
-                    c["client"],
-                    f"{c['n']:,}",
-                    f"{c['share']:.4f}",
-                    f"{c['suppressed']:,}",
-                    f"{c['bytes']:,}",
+                    str(c.get("client", "-")),
+                    _told(c.get("n"), ",.0f"),
+                    _told(c.get("share"), ".4f"),
+                    _told(c.get("suppressed"), ",.0f"),
+                    _told(c.get("bytes"), ",.0f"),
                 ]
                 for c in clients
             ],
         )
-    if provenance.get("guarantee"):
-        _show_guarantees(provenance["guarantee"])
+    if promised := _entries(provenance.get("guarantee")):
+        _show_guarantees(promised)
+
+
+def _entries(given: Any) -> list[dict[str, Any]]:
+    """The records of a predictor's provenance, which is whatever its file says."""
+    return [e for e in given if isinstance(e, dict)] if isinstance(given, list) else []
+
+
+def _told(number: Any, form: str) -> str:
+    """A number of a predictor's provenance; a dash for what is none."""
+    plain = isinstance(number, int | float) and not isinstance(number, bool)
+    return format(number, form) if plain and abs(number) < 2**64 else "-"
 
 
 def _show_guarantees(guarantees: Sequence[dict[str, Any]], error: bool = False) -> None:
@@ -952,10 +964,10 @@ def _show_guarantees(guarantees: Sequence[dict[str, Any]], error: bool = False) 
         ["group", "promised coverage", "records", "effective"],
         [
             [
-                g["group"],
-                f"{g['certified']:.4f} ({g['certified_status']})",
-                f"{g['records']:,}",
-                f"{float(g['effective_n']):,.0f}",
+                str(g.get("group", "-")),
+                f"{_told(g.get('certified'), '.4f')} ({g.get('certified_status', 'unknown')})",
+                _told(g.get("records"), ",.0f"),
+                _told(g.get("effective_n"), ",.0f"),
             ]
             for g in guarantees
         ],

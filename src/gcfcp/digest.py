@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast, overload
 
@@ -470,14 +470,34 @@ def _cluster_ends(sample: _Sample, delta: float) -> IndexArray:
     runs = _runs_apart(sample, finite, step)
     if runs is not None:
         return runs if finite == size else np.append(runs, size)
-    ends = []
-    end = 0
-    while end < finite:
-        end = min(_cluster_end(sample, end, step), finite)
-        ends.append(end)
+    ends = list(_walk(sample, finite, step))
     if finite < size:
         ends.append(size)  # the mass at infinity: one more run, and never part of a finite cluster
     return np.array(ends, dtype=np.intp)
+
+
+def _walk(sample: _Sample, finite: int, step: float) -> Iterator[int]:
+    """The greedy walk. Where values are only counted, the inverse of the scale gives an end, unless
+    it comes so near to a whole number that rounding could decide, or cuts a run of equal values."""
+    values, total = sample.values, sample.total
+    counted = isinstance(sample.before, range)
+    rounding = 1e-13 * total
+    end = 0
+    while end < finite:
+        start = end
+        angle = _angle(float(start), total) + step
+        if counted and angle < math.pi / 2:
+            exact = total * math.sin(angle) ** 2
+            end = int(exact)
+            if (
+                start < end < finite
+                and rounding < exact - end < 1 - rounding
+                and values[end - 1] != values[end]
+            ):
+                yield end
+                continue
+        end = min(_cluster_end(sample, start, step), finite)
+        yield end
 
 
 def _runs_apart(sample: _Sample, finite: int, step: float) -> IndexArray | None:

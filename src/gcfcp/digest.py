@@ -485,8 +485,8 @@ def _walk(sample: _Sample, finite: int, step: float) -> Iterator[int]:
     end = 0
     while end < finite:
         start = end
-        angle = _angle(float(start), total) + step
-        if counted and angle < math.pi / 2:
+        angle = _angle(float(start), total) + step if counted else math.inf
+        if angle < math.pi / 2:
             exact = total * math.sin(angle) ** 2
             end = int(exact)
             if (

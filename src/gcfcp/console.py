@@ -63,7 +63,13 @@ def lines(text: str) -> None:
 
 
 def show_json(value: Any) -> None:
-    print(json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False))
+    text = json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False)
+    # JSON escapes the old control characters only; \x9b starts a terminal's commands as well.
+    print("".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in text))
+
+
+def _escaped(character: str) -> str:
+    return json.dumps(character)[1:-1] if character != "\x7f" else "\\u007f"
 
 
 def plain(value: Any) -> Any:
@@ -92,13 +98,16 @@ def table(
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for i, name in enumerate(head):
         drawn.add_column(name, justify="left" if i < left else "right", overflow="fold")
     for row in rows:
         cells = [c if isinstance(c, tuple) else (c, "") for c in row]
         drawn.add_row(*(Text(safe(text), style=style) for text, style in cells))
-    console(error).print(drawn)
+    screen = console(error)
+    if title is not None:  # not the table's own, which would fold it to the table's width
+        screen.print(safe(title), style="bold")
+    screen.print(drawn)
 
 
 @contextmanager

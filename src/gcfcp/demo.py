@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcfcp import cli, console, methods, scores
-from gcfcp.audit import Audit, AuditReport, merge_audits
+from gcfcp.audit import UNKNOWN, Audit, AuditReport, merge_audits
 from gcfcp.client import ClientSummary
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups
@@ -373,12 +373,13 @@ def _show(
     reports: dict[str, AuditReport], averages: dict[str, tuple[Floats, Floats, float]]
 ) -> None:
     colours = {"kept": "green", "broken": "bold red"}
+    short = {UNKNOWN: "too few"}
     ours = reports[OURS]
 
     def audited(report: AuditReport, g: int) -> console.Cell:
         record = report.groups[g]
         coverage = "" if record.coverage is None else f"{record.coverage:.3f} "
-        return coverage + record.verdict, colours.get(record.verdict, "")
+        return coverage + short.get(record.verdict, record.verdict), colours.get(record.verdict, "")
 
     print()
     console.table(
@@ -388,7 +389,7 @@ def _show(
             for g, record in enumerate(ours.groups)
         ],
         title=f"This split, audited: coverage and verdict, {1 - ALPHA:g} promised "
-        f"({ours.confidence:.0%} confidence for all groups)",
+        f"({ours.confidence:.0%} confidence; too few: records, to tell)",
     )
 
     def averaged(name: str, g: int) -> console.Cell:

@@ -71,7 +71,7 @@ class _Context:
     arrays: dict[str, Any]
     runs: int
     simulated: bool
-    command: str
+    header: str  # the command and the data, for every file
     files: list[Path] = field(default_factory=list)
 
     @property
@@ -81,7 +81,7 @@ class _Context:
     def save(self, made: Any, path: Path) -> None:
         from gcfcp.experiments import figures
 
-        self.files += figures.save(made, path, self.command)
+        self.files += figures.save(made, path, self.header)
 
 
 def run(
@@ -130,10 +130,10 @@ def run(
     )
     records = [r for o in outcomes for r in o["records"]]
     costs = [c for o in outcomes for c in o["costs"]]
-    context = _Context(chosen, arrays, repetitions, simulated, command)
-    body, verdicts = preset.report(records, costs, context, directory)
     notice = "SIMULATED DATA, " if simulated else ""
     header = f"{command}  ({notice}{source})"
+    context = _Context(chosen, arrays, repetitions, simulated, header)
+    body, verdicts = preset.report(records, costs, context, directory)
     texts = {
         f"{name}.md": _document(preset.TITLE, command, source, simulated, chosen, repetitions)
         + "\n".join(body)

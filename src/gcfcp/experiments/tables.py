@@ -21,7 +21,6 @@ import numpy as np
 from gcfcp.experiments.evaluate import EVERYONE, Variant
 
 Records = Sequence[Mapping[str, Any]]
-_VALUES = ("coverage", "mixture_coverage", "size", "infinite", "n")
 
 
 def paper() -> dict[str, Any]:
@@ -70,19 +69,21 @@ class Summary:
     KEYS = ("score", "design", "clients", "method", "alpha", "group")
 
     def __init__(self, records: Records) -> None:
-        self._by_key: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-        for r in records:
-            self._by_key.setdefault(tuple(r.get(k) for k in self.KEYS), []).append(r)
+        self._records = records
+        self._with: dict[tuple[str, Any], set[int]] = {}  # records by one part of their key
+        for i, r in enumerate(records):
+            for k in self.KEYS:
+                self._with.setdefault((k, r.get(k)), set()).add(i)
 
     def rows(self, **where: Any) -> list[Mapping[str, Any]]:
-        """All records of one key; what is not given matches anything."""
-        return [r for key, own in self._by_key.items() if self._fits(key, where) for r in own]
+        """The records of a key, in their order; what is not given matches anything."""
+        if not where:
+            return list(self._records)
+        found = set.intersection(*(self._with.get(part, set()) for part in where.items()))
+        return [self._records[i] for i in sorted(found)]
 
     def mean(self, what: str, **where: Any) -> Mean:
         return mean(r[what] for r in self.rows(**where))
-
-    def _fits(self, key: tuple[Any, ...], where: Mapping[str, Any]) -> bool:
-        return all(key[self.KEYS.index(k)] == v for k, v in where.items())
 
     def groups(self, **where: Any) -> list[str]:
         seen = dict.fromkeys(r["group"] for r in self.rows(**where))
@@ -134,7 +135,10 @@ def _cell(value: Any) -> Any:
 
 
 def costs_table(costs: Records, variants: Sequence[Variant], **where: Any) -> str:
-    """Table 1, measured: what is sent and solved, beside the paper's O(.) with its terms put in."""
+    """Table 1, measured: what is sent and solved, beside the paper's O(.) with its terms put in.
+
+    Means over the runs; of the seconds, which other processes disturb, the median.
+    """
     terms = paper()["complexity"]
     rows = []
     for variant in variants:
@@ -157,25 +161,39 @@ def costs_table(costs: Records, variants: Sequence[Variant], **where: Any) -> st
                 f"{average['bytes_sent']:,.0f}",
                 f"{average['atoms_per_client']:.1f}",
                 f"{average['atoms']:.0f}",
-                f"{average['problem']:,.0f} × {first['groups']}",
+                _problem(variant, average["problem"], first["groups"]),
                 f"{np.median([c['seconds'] for c in own]):.4f}",
                 *_orders(variant, first, average, terms),
             ]
         )
-    return markdown(
+    note = (
+        "All clients together: scores or centroids, of which a client sends equal ones of an atom "
+        "once, and the bytes of the messages. Seconds are those of the whole method, clients and "
+        "server one after the other, with every core of this machine at work.\n\n"
+    )
+    return note + markdown(
         [
             "method",
             "values sent",
             "bytes sent",
             "atoms a client",
             "atoms",
-            "problem (scores × groups)",
+            "problem (scores × unknowns)",
             "seconds",
             "paper: communication",
             "paper: computation",
         ],
         rows,
     )
+
+
+def _problem(variant: Variant, size: float, groups: int) -> str:
+    """Scores and unknowns: one for a constant threshold, one in each group by itself, or all."""
+    if variant.method in ("split_cp", "fedcp"):
+        return f"{size:,.0f} × 1"
+    if variant.method in ("mondrian_fedcp", "group_digest", "importance_weighted"):
+        return f"{size:,.0f} × 1, by group"
+    return f"{size:,.0f} × {groups}"
 
 
 def _orders(

@@ -254,11 +254,8 @@ class Audit:
             if len(body):
                 raise GCFCPError(f"it has {len(body)} bytes more than its header")
             return _decode(header)
-        except GCFCPError as error:
-            raise GCFCPError(f"{name} is not a valid audit: {error}") from None
-        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
-            what = f"{type(error).__name__} {error}".replace("\n", " ")[:200]
-            raise GCFCPError(f"{name} is not a valid audit: {what}") from None
+        except codec.MALFORMED as error:
+            raise GCFCPError(f"{name} is not a valid audit: {codec.explain(error)}") from None
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the audit to a file, whole or not at all."""

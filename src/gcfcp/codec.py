@@ -34,8 +34,19 @@ _MAGIC = b"GCFCP"
 _PREFIX = struct.Struct("<5scHI")
 _CHECKSUM = 32
 
-MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError)
+MALFORMED = (
+    KeyError,
+    TypeError,
+    ValueError,
+    IndexError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
 """What taking a stranger's header apart can raise; GCFCPError is one of them."""
+
+MAX_DEPTH = 32
+"""Levels of a JSON text. Nothing of ours has ten; a thousand would exhaust whoever walks them."""
 
 
 def explain(error: Exception) -> str:
@@ -80,12 +91,39 @@ def unpack(data: bytes, kind: bytes, version: int, name: str) -> tuple[dict[str,
 
 def _header(text: bytes, name: str) -> dict[str, Any]:
     try:
-        header = json.loads(text)
-    except (ValueError, RecursionError):
+        header = from_json(text, constants=True)
+    except ValueError:
         raise GCFCPError(f"{name} is damaged: its header is not JSON") from None
     if not isinstance(header, dict):
         raise GCFCPError(f"{name} is damaged: its header is not a JSON object")
     return header
+
+
+def from_json(text: str | bytes, *, constants: bool = False) -> Any:
+    """A stranger's JSON; a ValueError for what is none, or is nested beyond all measure.
+
+    constants: take NaN and Infinity, which Python writes and JSON has not, for a better message.
+    """
+    try:
+        value = json.loads(text, parse_constant=float if constants else _refuse)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return value
+    raise ValueError("nested too deeply")
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is not JSON")
 
 
 def read(path: str | PathLike[str]) -> bytes:

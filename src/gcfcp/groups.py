@@ -103,7 +103,9 @@ class Groups:
             groups = cls._from_table(tomllib.loads(text))
             groups._expressions()
         except tomllib.TOMLDecodeError as error:
-            raise GCFCPError(f"{source}: not valid TOML: {error}") from None
+            raise GCFCPError(f"{source}: not valid TOML: {error!s:.200}") from None
+        except RecursionError:
+            raise GCFCPError(f"{source}: not a groups file: it is nested too deeply") from None
         except GCFCPError as error:
             raise GCFCPError(f"{source}: {error}") from None
         return groups

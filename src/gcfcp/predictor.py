@@ -23,6 +23,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from os import PathLike, fspath
 from typing import Any
 
@@ -31,7 +32,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from gcfcp import codec, scores
-from gcfcp.client import LIBRARY, check_name, describe_score
+from gcfcp.client import LIBRARY, ClientSummary, check_name, describe_score
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups
 from gcfcp.server import AtomRecord, Calibration
@@ -57,7 +58,6 @@ class Predictor:
 
     score: Any
     calibration: Any = field(repr=False)
-    provenance: dict[str, Any] = field(init=False, repr=False)
     records: tuple[AtomRecord, ...] | None = field(init=False, repr=False)
     """Counts, weights and reasons by atom, in the table's order; None if the method kept none."""
 
@@ -70,11 +70,14 @@ class Predictor:
         self.table  # noqa: B018 (an error here and now if there is none)
         if isinstance(self.calibration, Calibration):
             _check_score(self.score, self.calibration)
-            provenance = _provenance(self.calibration)
-        else:
-            provenance = dict(getattr(self.calibration, "provenance", {}))
-        object.__setattr__(self, "provenance", provenance)
         object.__setattr__(self, "records", getattr(self.calibration, "table", None))
+
+    @cached_property
+    def provenance(self) -> dict[str, Any]:
+        """Where the thresholds come from: clients, sizes, mixture, guarantees, fingerprints."""
+        if isinstance(self.calibration, Calibration):
+            return _provenance(self.calibration)
+        return dict(getattr(self.calibration, "provenance", {}))
 
     @property
     def table(self) -> ThresholdTable:
@@ -193,8 +196,8 @@ class Predictor:
     ) -> Predictor:
         """A predictor from its text, which may come from anyone."""
         try:
-            data = json.loads(text, parse_constant=_no_constant)
-        except (ValueError, RecursionError):
+            data = codec.from_json(text)
+        except ValueError:
             raise GCFCPError(f"{name} is not a predictor: it is not JSON") from None
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
             raise GCFCPError(f"{name} is not a predictor: calibrate makes one")
@@ -254,25 +257,27 @@ def _provenance(calibration: Calibration) -> dict[str, Any]:
         "representative": first.representative,
         "model": first.model,
         "test_weight": calibration.test_weight,
-        "clients": [
-            {
-                "client": s.client,
-                "n": s.n,
-                "share": calibration.shares[s.client],
-                "delta": s.delta,
-                "min_count": s.min_count,
-                "suppressed": s.suppressed,
-                "uncovered": s.uncovered,
-                "atoms": len(s.errors),
-                "centroids": len(s.values),
-                "bytes": len(s.to_bytes()),
-                "sha256": hashlib.sha256(s.to_bytes()).hexdigest(),
-                "members": len(s.members),
-                "library": s.library,
-            }
-            for s in calibration.summaries
-        ],
+        "clients": [_client(s, calibration.shares[s.client]) for s in calibration.summaries],
         "guarantee": [asdict(g) for g in calibration.guarantee],
+    }
+
+
+def _client(s: ClientSummary, share: float) -> dict[str, Any]:
+    data = s.to_bytes()
+    return {
+        "client": s.client,
+        "n": s.n,
+        "share": share,
+        "delta": s.delta,
+        "min_count": s.min_count,
+        "suppressed": s.suppressed,
+        "uncovered": s.uncovered,
+        "atoms": len(s.errors),
+        "centroids": len(s.values),
+        "bytes": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "members": len(s.members),
+        "library": s.library,
     }
 
 
@@ -292,10 +297,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(v) for v in value]
     return value
-
-
-def _no_constant(text: str) -> float:
-    raise ValueError(text)
 
 
 def _number(value: Any) -> float:

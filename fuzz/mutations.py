@@ -1,0 +1,203 @@
+"""Mutations that know what the inputs are made of: JSON fields, numbers, SQL words, cells.
+
+Bytes flipped at random hardly ever leave JSON valid, so most of what a fuzzer would try would be
+refused by the parser. `mutate` changes one or a few places of the structure instead (and bytes,
+sometimes). Deterministic for a given generator.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from fuzz import targets
+
+NUMBERS: list[Any] = [
+    0, 1, -1, 2, 3, 8, 255, 2**31, 2**32, 2**53 - 1, 2**53, 2**63 - 1, 2**63, 2**64, -(2**63),
+    10**30, 10**400, 0.0, -0.0, 0.5, 1e308, -1e308, 1.7976931348623157e308, 5e-324, 1e-300, 0.1,
+    float("inf"), float("-inf"), float("nan"), True, False,
+]  # fmt: skip
+TEXTS: list[Any] = [
+    "", " ", "a", "a" * 201, "../../etc/passwd", "<script>alert(1)</script>", "[red]x[/red]",
+    "\x1b[31m", "\x00", "\u202e", "\ud800", "inf", "-inf", "nan", "1/10", "0/0", "1e999",
+    "{{7*7}}", "%s%n", "TRUE", "all", "mean", "upper", "thr", "aps", "raps", "residual", "cqr",
+    "simultaneous", "max", "first", "constant", "é", "𝟙", "\u2028", "'; DROP TABLE x; --",
+]  # fmt: skip
+VALUES: list[Any] = [None, [], {}, [[]], [None], [0] * 50, {"a": {"b": {}}}, [[["a"]]]]
+DOUBLES = [
+    0.0, -0.0, 1.0, -1.0, 0.1, 0.3, 1e308, -1e308, 1.7976931348623157e308, 5e-324, -5e-324,
+    1e-308, float("inf"), float("-inf"), float("nan"), 2.0**53, 1.0000000000000002,
+]  # fmt: skip
+WORDS = """
+    TRUE FALSE NULL and or not in between like ilike is case when then else end cast abs round
+    length substr concat coalesce nullif if pow sqrt ln date extract ( ) ( ) , . ; ' " ` -- /* */
+    + - * / % = <> < <= > >= :: || [ ] { } 0 1 65 1e308 -1 99999999999999999999 '%' 'F' '(' age sex
+    x b score "age" 'a''b' interval timestamp array struct unnest exists any all some collate $1 @x
+    regexp rlike strptime position left right replace reverse upper lower trim decimal varchar int
+""".split()
+CELLS = [
+    "", "NA", "null", "nan", "NaN", "inf", "-inf", "1e999", "-1e308", "0", "1", "0.5", "65", "F",
+    '"', '""', '"a,b"', "\n", "\r\n", ",", ";", "\t", "true", "1,000", "0x10", "2**53", "é", "\x00",
+    "y", "score", "prediction", "lo", "hi", "proba_0", "proba_1", "proba_a", "proba_", "score_0",
+    "age", "sex", "proba_²", "proba_01", "=1+1", "2020-01-01", "9" * 400,
+]  # fmt: skip
+
+Mutation = Callable[[bytes, random.Random], bytes]
+
+
+def mutate(name: str, data: bytes, chance: random.Random) -> bytes:
+    """Another input of this target, near `data`."""
+    for _ in range(chance.choice((1, 1, 1, 2, 4))):
+        structured = STRUCTURED[name] if chance.random() < 0.8 else flipped
+        data = structured(data, chance)
+    return data
+
+
+def flipped(data: bytes, chance: random.Random) -> bytes:
+    """Bytes changed, removed, repeated or inserted."""
+    if not data:
+        return bytes(chance.randrange(256) for _ in range(8))
+    i = chance.randrange(len(data))
+    j = min(len(data), i + chance.choice((1, 1, 2, 4, 8, 64)))
+    piece = data[i:j]
+    choice = chance.randrange(5)
+    if choice == 0:
+        return data[:i] + bytes(b ^ (1 << chance.randrange(8)) for b in piece) + data[j:]
+    if choice == 1:
+        return data[:i] + data[j:]
+    if choice == 2:
+        return data[:j] + piece * chance.choice((1, 2, 50)) + data[j:]
+    if choice == 3:
+        return data[:i] + bytes(chance.randrange(256) for _ in piece) + data[j:]
+    return data[:i] if chance.random() < 0.2 else data[:i] + piece[::-1] + data[j:]
+
+
+def in_json(data: bytes, chance: random.Random) -> bytes:
+    """One place of a JSON text: replaced, removed, repeated, renamed or nested."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return flipped(data, chance)
+    if chance.random() < 0.01:
+        depth = chance.choice((10, 500, 5000, 100_000))
+        return b'{"a":' * depth + b"1" + b"}" * depth
+    holder, key = _place(value, chance)
+    if holder is None:
+        return flipped(data, chance)
+    choice = chance.randrange(7)
+    if choice < 3:
+        holder[key] = _other(holder[key], chance)
+    elif choice == 3:
+        del holder[key]
+    elif choice == 4 and isinstance(holder, list):
+        holder.insert(key, holder[key])
+    elif choice == 5 and isinstance(holder, list):
+        chance.shuffle(holder)
+    elif choice == 6 and isinstance(holder[key], list):
+        holder[key] = holder[key] * chance.choice((0, 2, 3, 40))
+    else:
+        other, there = _place(value, chance)
+        holder[key] = other[there] if other is not None and other[there] is not value else 1
+    try:
+        return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")[: 2**20]
+    except (ValueError, RecursionError):
+        return data
+
+
+def _place(value: Any, chance: random.Random) -> tuple[Any, Any]:
+    """Some container within the value and a key of it."""
+    holder, key = None, None
+    while isinstance(value, dict | list) and value:
+        holder = value
+        key = (
+            chance.choice(list(value)) if isinstance(value, dict) else chance.randrange(len(value))
+        )
+        if chance.random() < 0.15:
+            break
+        value = value[key]
+    return holder, key
+
+
+def _other(value: Any, chance: random.Random) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool) and chance.random() < 0.7:
+        near = [value + 1, value - 1, -value, value * 2, value // 3 if abs(value) < 1e300 else 0]
+        return chance.choice(near + NUMBERS)
+    if isinstance(value, str) and chance.random() < 0.7:
+        return chance.choice([*TEXTS, value + " ", value[:-1], value * 2])
+    return chance.choice(NUMBERS + TEXTS + VALUES)
+
+
+def in_container(data: bytes, chance: random.Random) -> bytes:
+    """A field of the header, a number of the body, or the flags."""
+    flags, header, body = targets.split(data)
+    choice = chance.random()
+    if choice < 0.1:
+        return targets.join(chance.randrange(256), header, body)
+    if choice < 0.6 or not body:
+        return targets.join(flags, in_json(header, chance).replace(b"\xff", b""), body)
+    if choice < 0.8 and len(body) >= 8:  # the representatives stand at the end
+        at = len(body) - 8 * chance.randrange(1, 1 + len(body) // 8)
+        number = struct.pack("<d", chance.choice(DOUBLES))
+        return targets.join(flags, header, body[:at] + number + body[at + 8 :])
+    if choice < 0.9:
+        at = chance.randrange(len(body))
+        number = bytes([chance.choice((0, 1, 2, 127, 128, 255))])
+        return targets.join(flags, header, body[:at] + number + body[at + 1 :])
+    return targets.join(flags, header, flipped(body, chance))
+
+
+def in_toml(data: bytes, chance: random.Random) -> bytes:
+    """A word put into a condition, a line repeated, or deep nesting."""
+    choice = chance.random()
+    if choice < 0.01:
+        bracket = chance.choice((b"[", b"{a=", b"a."))
+        return b"a = " + bracket * chance.choice((10, 400, 2000))
+    if choice < 0.02:
+        mark = chance.choice((b"(", b"not ", b"-", b"case when "))
+        return b'a = "' + mark * chance.choice((10, 100, 900)) + b'age > 1"'
+    lines = data.split(b"\n")
+    i = chance.randrange(len(lines))
+    if choice < 0.15:
+        lines.insert(i, chance.choice(lines))
+    elif choice < 0.2:
+        lines[i] = lines[i].replace(b"=", chance.choice((b".b =", b"=", b"= 1 #")), 1)
+    else:
+        words = lines[i].split(b" ")
+        j = chance.randrange(len(words))
+        word = chance.choice(WORDS).encode()
+        if chance.random() < 0.5:
+            words[j] = word
+        else:
+            words.insert(j, word)
+        lines[i] = b" ".join(words)
+    return b"\n".join(lines)
+
+
+def in_table(data: bytes, chance: random.Random) -> bytes:
+    """A cell, a column or a line of a CSV file."""
+    lines = data.split(b"\n")
+    i = chance.randrange(len(lines))
+    choice = chance.random()
+    if choice < 0.1:
+        lines[i:i] = [chance.choice(lines)] * chance.choice((1, 1, 30))
+    elif choice < 0.15:
+        del lines[i]
+    else:
+        cells = lines[0 if choice > 0.85 else i].split(b",")
+        j = chance.randrange(len(cells))
+        cells[j] = chance.choice(CELLS).encode()
+        lines[0 if choice > 0.85 else i] = b",".join(cells)
+    return b"\n".join(lines)
+
+
+STRUCTURED: dict[str, Mutation] = {
+    "raw": flipped,
+    "summary": in_container,
+    "audit": in_container,
+    "predictor": in_json,
+    "groups": in_toml,
+    "table": in_table,
+}

@@ -1,0 +1,116 @@
+"""Write the seed corpus anew: python -m fuzz.seeds. Small valid inputs of every kind, and bad ones."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+import gcfcp
+from fuzz import targets
+
+CORPUS = Path(__file__).resolve().parent / "corpus"
+
+
+def _rows(n: int = 12, infinite: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    scores = np.round(rng.random(n), 3)
+    if infinite:
+        scores[-1] = np.inf
+    return scores, np.column_stack([np.ones(n, bool), rng.random(n) < 0.5, np.arange(n) < 2])
+
+
+def summaries() -> dict[str, gcfcp.ClientSummary]:
+    plain = gcfcp.Groups(["all", "f", "old"])
+    told = gcfcp.Groups({"all": "TRUE", "f": "sex = 'F'", "old": "age >= 65"})
+    made = {
+        "upper": gcfcp.summarize(*_rows(), groups=plain, client="a", score=gcfcp.scores.THR()),
+        "mean": gcfcp.summarize(*_rows(), groups=plain, client="a", delta=4, representative="mean"),
+        "predicates": gcfcp.summarize(*_rows(4), groups=told, client="b", model="m"),
+        "suppressed": gcfcp.summarize(*_rows(40), groups=plain, client="c", min_count=5),
+        "infinite": gcfcp.summarize(*_rows(12, True), groups=plain, client="d", score="own"),
+        "raps": gcfcp.summarize(*_rows(5), groups=plain, client="e", score=gcfcp.scores.RAPS()),
+    }
+    parts = [
+        gcfcp.summarize(*_rows(6), groups=plain, client=name, score="own") for name in ("x", "y")
+    ]
+    return made | {"aggregate": gcfcp.merge(parts, "region", 4)}
+
+
+def predictors() -> dict[str, str]:
+    made = {}
+    for name, summary in summaries().items():
+        score = gcfcp.scores.THR() if summary.score == "thr" else summary.score
+        rule = "max" if name == "mean" else "simultaneous"
+        calibration = gcfcp.calibrate([summary], 0.3, rule=rule)
+        made[name] = gcfcp.Predictor(score, calibration).to_json(coreset=name != "predicates")
+    return made
+
+
+def audits() -> dict[str, gcfcp.Audit]:
+    scores, membership = _rows(20)
+    groups = gcfcp.Groups(["all", "f", "old"])
+    return {
+        "plain": gcfcp.audit(scores < 0.9, membership, groups=groups, client="a"),
+        "sizes": gcfcp.audit(
+            scores < 0.5, membership, groups=groups, client="a", set_size=10 * scores, alpha=0.1
+        ),
+        "suppressed": gcfcp.audit(
+            scores < 0.9, membership, groups=groups, client="a", min_count=4, predictor="p"
+        ),
+    }
+
+
+GROUPS = {
+    "names": 'names = ["age", "b", "x"]\n',
+    "table": '[groups]\nall = "TRUE"\nold = "age >= 65"\nf = "sex = \'F\'"\n',
+    "words": (
+        "a = \"age between 1 and 65 or sex in ('F', 'M')\"\n"
+        'b = "case when x > 1 then b else not b end"\n'
+        'c = "length(substr(sex, 1, 1)) = 1 and abs(age) < 1e3"\n'
+        "d = \"sex like '%F%' and coalesce(x, 0) % 2 = 0\"\n"
+        'e = "cast(x as varchar) is not null"\n'
+    ),
+    "deep": "a = " + "[" * 3000 + "\n",
+    "nested": 'a = "' + "(" * 900 + "age > 1" + ")" * 900 + '"\n',
+}
+TABLES = {
+    "residual": "y,prediction,age,sex\n1,1.5,70,F\n2,1.5,20,M\n-3,nan,65,\n",
+    "cqr": "y,lo,hi,age,sex\n1,0,2,70,F\n2,3,1,20,M\n",
+    "thr": "y,proba_0,proba_1,age,sex\n0,0.5,0.5,70,F\n1,1,0,NA,M\n1.0,0.25,0.75,1,F\n",
+    "words": 'y,proba_cat,"proba_a,b",age,sex\ncat,0.5,0.5,70,F\n"a,b",1,0,20,M\n',
+    "column": "score,age,sex\n0.5,70,F\ninf,20,M\n-1e308,1,F\n",
+    "empty": "",
+    "head": "score,age,sex\n",
+}
+
+
+def inputs() -> dict[str, dict[str, bytes]]:
+    """Every seed by target and name."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gcfcp.GCFCPWarning)
+        summary = {k: s.to_bytes() for k, s in summaries().items()}
+        audit = {k: a.to_bytes() for k, a in audits().items()}
+        predictor = {k: p.encode() for k, p in predictors().items()}
+    return {
+        "raw": {
+            "summary": summary["upper"],
+            "audit": audit["plain"],
+            "predictor": predictor["upper"],
+            "empty": b"",
+            "deep": b"[" * 100_000,
+        },
+        "summary": {k: targets.content(v) for k, v in summary.items()},
+        "audit": {k: targets.content(v) for k, v in audit.items()},
+        "predictor": predictor,
+        "groups": {k: v.encode() for k, v in GROUPS.items()},
+        "table": {k: v.encode() for k, v in TABLES.items()},
+    }
+
+
+if __name__ == "__main__":
+    for target, named in inputs().items():
+        (CORPUS / target).mkdir(parents=True, exist_ok=True)
+        for name, data in named.items():
+            (CORPUS / target / name).write_bytes(data)

@@ -1,0 +1,283 @@
+"""What strangers can send, each as a function of bytes that must return or raise GCFCPError.
+
+A target decodes its input and, if that succeeds, uses the value as a server or a reader would. It
+returns True if the input was accepted and False if it was refused with a message of one line; any
+other exception, NaN among thresholds, a round trip that changes something, or more than a second of
+processor time is a defect and comes out as it is.
+
+A summary and an audit end in a checksum, which no mutation would survive. Their targets therefore
+take the content only, `flags header 0xff body`, and put the container around it:
+
+    flags & 1   write the header in its canonical form
+    flags & 2   make the groups' fingerprint match
+    flags & 4   make the stated sizes match the body
+    flags & 8   make n match the counts
+
+so that a mutation of one field is not refused for the sake of another. 0xff cannot occur in UTF-8.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import struct
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import gcfcp
+from gcfcp import cli, codec, tabular
+from gcfcp.audit import Audit
+from gcfcp.errors import GCFCPError, GCFCPWarning
+
+SECONDS = 1.0
+"""Processor time that one input may take."""
+
+LONGEST_MESSAGE = 2000
+CANONICAL, FINGERPRINT, SIZES, TOTAL = 1, 2, 4, 8
+
+
+class Defect(AssertionError):
+    """Something came out of an input that must not."""
+
+
+def check(name: str, data: bytes) -> bool:
+    """Run one target on one input; True if it was accepted."""
+    start = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GCFCPWarning)
+        try:
+            TARGETS[name](data)
+            accepted = True
+        except GCFCPError as error:
+            message = str(error)
+            if not message.strip() or len(message) > LONGEST_MESSAGE:
+                raise Defect(f"a message of {len(message)} characters: {message:.200}") from error
+            accepted = False
+    spent = time.process_time() - start
+    if spent > SECONDS:
+        raise Defect(f"{name}: {len(data)} bytes took {spent:.2f} s")
+    return accepted
+
+
+# --- containers --------------------------------------------------------------------------------
+
+
+def split(data: bytes) -> tuple[int, bytes, bytes]:
+    flags, content = (data[0], data[1:]) if data else (0, b"")
+    header, _, body = content.partition(b"\xff")
+    return flags, header, body
+
+
+def join(flags: int, header: bytes, body: bytes) -> bytes:
+    return bytes([flags]) + header + b"\xff" + body
+
+
+def container(kind: bytes, data: bytes) -> bytes:
+    """The file that a target's input stands for."""
+    flags, header, body = split(data)
+    with contextlib.suppress(*codec.MALFORMED):
+        fields = json.loads(header)
+        if isinstance(fields, dict):
+            header = _mended(flags, fields, len(body), body)
+    whole = struct.pack("<5scHI", b"GCFCP", kind, 1, len(header)) + header + body
+    return whole + hashlib.sha256(whole).digest()
+
+
+def _mended(flags: int, fields: dict[str, Any], size: int, body: bytes) -> bytes:
+    if flags & FINGERPRINT:
+        groups = gcfcp.Groups(fields["groups"], fields["predicates"])
+        fields["fingerprint"] = groups.fingerprint
+    if flags & SIZES and "centroids" in fields:
+        key = -(-len(fields["groups"]) // 8)
+        a, w = fields["atoms"], fields["width"]
+        fields["centroids"] = (size - a * (key + 2 * w)) // (w + 8)
+    if flags & TOTAL and "centroids" in fields:
+        key = -(-len(fields["groups"]) // 8)
+        a, w, m = fields["atoms"], fields["width"], fields["centroids"]
+        counts = body[a * (key + 2 * w) : a * (key + 2 * w) + m * w]
+        described = sum(
+            int.from_bytes(counts[i : i + w], "little") for i in range(0, len(counts), w)
+        )
+        fields["n"] = described + fields["suppressed"] + fields["uncovered"]
+    separators = (",", ":") if flags & CANONICAL else (", ", ": ")
+    return json.dumps(
+        fields, sort_keys=bool(flags & CANONICAL), separators=separators, ensure_ascii=False
+    ).encode()
+
+
+def content(whole: bytes, flags: int = CANONICAL | FINGERPRINT | TOTAL) -> bytes:
+    """The target's input that stands for a file."""
+    (length,) = struct.unpack("<I", whole[8:12])
+    return join(flags, whole[12 : 12 + length], whole[12 + length : -32])
+
+
+# --- targets -----------------------------------------------------------------------------------
+
+
+def raw(data: bytes) -> None:
+    """Files of any kind, checksum and all, as `gcfcp inspect` takes them."""
+    errors = []
+    for decode in (gcfcp.ClientSummary.from_bytes, Audit.from_bytes, gcfcp.Predictor.from_json):
+        try:
+            decode(data)
+        except GCFCPError as error:
+            errors.append(error)
+    if len(errors) == 3:
+        raise errors[0]
+
+
+def summary(data: bytes) -> None:
+    """A client's summary: decoded, planned with, calibrated with, merged."""
+    whole = container(b"S", data)
+    found = gcfcp.ClientSummary.from_bytes(whole)
+    if found.to_bytes() != whole:
+        raise Defect("a summary is not written as it was read")
+    if _some(data, 8):
+        _show(lambda: cli._show_summary(found, False))
+        use_summary(found, data[0])
+
+
+def use_summary(found: gcfcp.ClientSummary, choice: int = 0) -> None:
+    """Whatever a server does with a summary that decodes: valid results, or GCFCPError."""
+    rule = "max" if choice & 16 else "simultaneous"
+    way = "recompress" if choice & 32 else "pool"
+    alpha = 0.1 if choice & 64 else 0.37
+    attempts = (
+        lambda: gcfcp.plan([found], alpha, merge=way, rule=rule),
+        lambda: gcfcp.merge([found], "region", 10 if choice & 128 else None),
+        lambda: _calibrated(found, alpha, way, rule),
+    )
+    errors = []
+    for attempt in attempts:
+        try:
+            attempt()
+        except GCFCPError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+def _calibrated(found: gcfcp.ClientSummary, alpha: float, way: str, rule: str) -> None:
+    calibration = gcfcp.calibrate([found], alpha, merge=way, rule=rule)
+    thresholds = calibration.thresholds(found.membership)
+    if np.isnan(thresholds).any():
+        raise Defect("a threshold is NaN")
+    predictor = gcfcp.Predictor(found.score, calibration)
+    text = predictor.to_json()
+    again = gcfcp.Predictor.from_json(text)
+    if not np.array_equal(again.thresholds(found.membership), thresholds):
+        raise Defect("a predictor that was saved and loaded has other thresholds")
+
+
+def audit(data: bytes) -> None:
+    """An audit: decoded, shown, merged."""
+    whole = container(b"A", data)
+    found = Audit.from_bytes(whole)
+    if Audit.from_bytes(found.to_bytes()) != found:
+        raise Defect("an audit that was written and read is another one")
+    if not _some(data, 4):
+        return
+    _show(lambda: cli._show_audit(found, False))
+    report = gcfcp.merge_audits([found], alpha=0.1 if found.alpha is None else None)
+    for group in report.groups:
+        if not 0 <= group.low <= group.high <= 1:
+            raise Defect(f"an interval is [{group.low}, {group.high}]")
+    _show(lambda: cli.show_report(report))
+
+
+def predictor(data: bytes) -> None:
+    """A predictor's file: decoded, shown, predicted with, and sometimes made into a page."""
+    found = gcfcp.Predictor.from_json(data)
+    if _some(data, 4):
+        _show(lambda: cli._show_predictor(found, data, False))
+        _show(lambda: cli._show_predictor(found, data, True))
+    again = gcfcp.Predictor.from_json(found.to_json())
+    rows = np.vstack([found.table.membership, np.ones((1, len(found.groups)), dtype=bool)])
+    thresholds = found.thresholds(rows)
+    if np.isnan(thresholds).any() or not np.array_equal(again.thresholds(rows), thresholds):
+        raise Defect("thresholds are NaN, or other ones after saving and loading")
+    if isinstance(found.score, str):
+        found.predict_set(np.linspace(0, 1, 2 * len(rows)).reshape(-1, 2), rows)
+    if _some(data, 32):
+        from gcfcp.report import render
+
+        render(found, date="today")
+
+
+_FRAME = {
+    "age": [1.0, 64.0, 65.0, None, float("nan"), -1e308],
+    "sex": ["F", "M", "", None, "<b>", "\x1b[31m"],
+    "x": [0, 1, 2, 3, 4, 2**40],
+    "b": [True, False, None, True, False, True],
+    "score": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6],
+}
+
+
+def groups(data: bytes) -> None:
+    """A groups file, and who belongs to its groups."""
+    import polars as pl
+
+    with tempfile.NamedTemporaryFile(suffix=".toml", dir=_memory()) as file:
+        file.write(data)
+        file.flush()
+        found = gcfcp.Groups.from_toml(file.name)
+    if gcfcp.Groups.from_toml_text(found.to_toml()).fingerprint != found.fingerprint:
+        raise Defect("a groups file that was written and read is another family")
+    matrix = found.membership(pl.DataFrame(_FRAME, strict=False))
+    if matrix.shape != (6, len(found)):
+        raise Defect(f"membership of 6 rows has shape {matrix.shape}")
+
+
+def table(data: bytes) -> None:
+    """A CSV or Parquet file with scores of any kind."""
+    with tempfile.NamedTemporaryFile(suffix=".csv", dir=_memory()) as file:
+        file.write(data)
+        file.flush()
+        with tabular.open_table(file.name) as opened:
+            family = gcfcp.Groups({"all": "TRUE", "old": "age >= 65", "f": "sex = 'F'"})
+            by = tabular.scoring(opened)
+            found, _ = tabular.summarize_table(
+                opened,
+                by,
+                groups=family,
+                client="a",
+                missing="drop",
+                rng=np.random.default_rng(0),
+            )
+    gcfcp.ClientSummary.from_bytes(found.to_bytes())
+
+
+def _show(draw: Callable[[], None]) -> None:
+    """What a terminal would show must be free of what moves its cursor."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        draw()
+    shown = out.getvalue()
+    if any(not (c.isprintable() or c == "\n") for c in shown):
+        raise Defect(f"control characters reach the terminal: {shown!r:.200}")
+
+
+def _some(data: bytes, one_in: int) -> bool:
+    """Whether this input is one of those that costly uses are tried on."""
+    return hashlib.sha256(data).digest()[0] % one_in == 0
+
+
+def _memory() -> str | None:
+    return "/dev/shm" if os.path.isdir("/dev/shm") else None
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "raw": raw,
+    "summary": summary,
+    "audit": audit,
+    "predictor": predictor,
+    "groups": groups,
+    "table": table,
+}

@@ -225,7 +225,7 @@ def pool_of(summaries: Sequence[ClientSummary]) -> Pool:
     sizes = np.concatenate([np.diff(s.start) for s in summaries])
     atom = np.repeat(cell_atom, sizes)
     values = np.concatenate([s.values for s in summaries])
-    order = np.lexsort((values, atom))  # stable: equal values stay in the order of the clients
+    order = _order(atom, values, len(atoms))
     return Pool(
         membership=atoms.membership,
         atom=atom[order],
@@ -237,6 +237,22 @@ def pool_of(summaries: Sequence[ClientSummary]) -> Pool:
         cell_counts=np.concatenate([s.atom_counts for s in summaries]),
         cell_errors=np.concatenate([s.errors for s in summaries]),
     )
+
+
+def _order(atom: Ints, values: Floats, atoms: int) -> Ints:
+    """By atom, then by value, then as they stand: np.lexsort((values, atom)), but several times
+    faster, because a sort need be stable only where values are equal."""
+    order = np.argsort(atom.astype(np.min_scalar_type(atoms)), kind="stable")
+    ends = np.cumsum(np.bincount(atom, minlength=atoms)).tolist()
+    for start, end in zip([0, *ends[:-1]], ends, strict=True):
+        own = order[start:end]
+        mine = values[own]
+        within = np.argsort(mine)
+        ranked = mine[within]
+        if (ranked[1:] == ranked[:-1]).any():
+            within = np.argsort(mine, kind="stable")
+        order[start:end] = own[within]
+    return order
 
 
 @dataclass(frozen=True)
@@ -289,6 +305,8 @@ def combined(atom: Ints, values: Floats, weights: Floats) -> tuple[Ints, Floats,
     """Equal values of an atom become one, their weights added up in the order they are in."""
     new = np.ones(len(values), dtype=bool)
     new[1:] = (atom[1:] != atom[:-1]) | (values[1:] != values[:-1])
+    if new.all():
+        return atom, values, weights
     first = np.flatnonzero(new)
     return atom[first], values[first], np.add.reduceat(weights, first)
 

@@ -31,13 +31,14 @@ DOUBLES = [
     0.0, -0.0, 1.0, -1.0, 0.1, 0.3, 1e308, -1e308, 1.7976931348623157e308, 5e-324, -5e-324,
     1e-308, float("inf"), float("-inf"), float("nan"), 2.0**53, 1.0000000000000002,
 ]  # fmt: skip
-WORDS = """
+_SQL = """
     TRUE FALSE NULL and or not in between like ilike is case when then else end cast abs round
     length substr concat coalesce nullif if pow sqrt ln date extract ( ) ( ) , . ; ' " ` -- /* */
     + - * / % = <> < <= > >= :: || [ ] { } 0 1 65 1e308 -1 99999999999999999999 '%' 'F' '(' age sex
     x b score "age" 'a''b' interval timestamp array struct unnest exists any all some collate $1 @x
     regexp rlike strptime position left right replace reverse upper lower trim decimal varchar int
-""".split()
+"""
+WORDS = _SQL.split()
 CELLS = [
     "", "NA", "null", "nan", "NaN", "inf", "-inf", "1e999", "-1e308", "0", "1", "0.5", "65", "F",
     '"', '""', '"a,b"', "\n", "\r\n", ",", ";", "\t", "true", "1,000", "0x10", "2**53", "é", "\x00",

@@ -1,4 +1,4 @@
-"""Write the seed corpus anew: python -m fuzz.seeds. Small valid inputs of every kind, and bad ones."""
+"""Write the seed corpus anew, small inputs of every kind, good and bad: python -m fuzz.seeds."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ LONGEST_MESSAGE = 2000
 CANONICAL, FINGERPRINT, SIZES, TOTAL = 1, 2, 4, 8
 
 
-class Defect(AssertionError):
+class Defect(AssertionError):  # noqa: N818 (it is the finding, not a failure of ours)
     """Something came out of an input that must not."""
 
 

@@ -102,7 +102,7 @@ def test_deep_groups_files_are_refused(bracket: str) -> None:
     "declared", [{"atoms": 2**40}, {"centroids": 2**40}, {"n": 2**52}, {"width": 8}]
 )
 def test_what_is_declared_takes_no_memory(declared: dict[str, int]) -> None:
-    flags, header, body = targets.split(_seed("summary", "upper"))
+    _, header, body = targets.split(_seed("summary", "upper"))
     fields = codec.from_json(header) | declared
     data = codec.pack(b"S", 1, fields, body)
     assert _peak(lambda: gcfcp.ClientSummary.from_bytes(data)) < 100_000

@@ -95,11 +95,14 @@ def _mended(flags: int, fields: dict[str, Any], size: int, body: bytes) -> bytes
     if flags & FINGERPRINT:
         groups = gcfcp.Groups(fields["groups"], fields["predicates"])
         fields["fingerprint"] = groups.fingerprint
-    if flags & SIZES and "centroids" in fields:
+    sizes = (fields.get("atoms"), fields.get("width"), fields.get("centroids"))
+    if not all(type(k) is int and 0 <= k < 2**32 for k in sizes):
+        flags &= ~(SIZES | TOTAL)
+    if flags & SIZES:
         key = -(-len(fields["groups"]) // 8)
         a, w = fields["atoms"], fields["width"]
         fields["centroids"] = (size - a * (key + 2 * w)) // (w + 8)
-    if flags & TOTAL and "centroids" in fields:
+    if flags & TOTAL:
         key = -(-len(fields["groups"]) // 8)
         a, w, m = fields["atoms"], fields["width"], fields["centroids"]
         counts = body[a * (key + 2 * w) : a * (key + 2 * w) + m * w]

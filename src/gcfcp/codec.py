@@ -51,10 +51,10 @@ MAX_DEPTH = 32
 
 def explain(error: Exception) -> str:
     """What is wrong with a header, in one line."""
-    if isinstance(error, GCFCPError):
-        return str(error)
     what = f"{error} is missing" if isinstance(error, KeyError) else f"a field is wrong ({error})"
-    return " ".join(what.split())[:200]
+    if isinstance(error, GCFCPError):
+        what = str(error)
+    return " ".join(what.split())[:500]
 
 
 def pack(kind: bytes, version: int, header: dict[str, Any], body: bytes) -> bytes:

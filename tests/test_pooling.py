@@ -1,0 +1,364 @@
+"""Weights, mixtures and coresets: exact, in any order, conservative where records are hidden."""
+
+import itertools
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from gcfcp import GCFCPError, GCFCPWarning, Groups, merge, summarize
+from gcfcp.pooling import (
+    Tally,
+    Weights,
+    carried,
+    check_alpha,
+    combined,
+    in_order,
+    pool_of,
+    problem_of,
+    shares_of,
+)
+
+TWO = Groups(["all", "a"])
+
+
+def client(name, n, seed=0, groups=TWO, **options):
+    rng = np.random.default_rng([seed, n])
+    membership = rng.random((n, len(groups))) < 0.5
+    membership[:, 0] = True
+    scores = options.pop("scores", rng.exponential(size=n))
+    return summarize(scores, membership, groups=groups, client=name, **options)
+
+
+# --- weights --------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 60), min_size=1, max_size=4),
+    mixture=st.sampled_from(["uniform", "proportional"]),
+    alpha=st.sampled_from([Fraction(1, 10), Fraction(1, 3), Fraction(1, 20)]),
+)
+def test_weights_are_whole_numbers_in_the_ratio_of_the_paper(sizes, mixture, alpha):
+    summaries = in_order(client(f"k{i}", n) for i, n in enumerate(sizes))
+    K = len(sizes)
+    total = sum(n + 1 for n in sizes)
+    pi = [Fraction(1, K) if mixture == "uniform" else Fraction(n + 1, total) for n in sizes]
+    assert shares_of(summaries, mixture) == pi
+    weights = Weights.of(summaries, pi, alpha)
+    unit = Fraction(weights.unit)
+    rates = [p / (n + 1) for p, n in zip(pi, sizes, strict=True)]
+    assert [Fraction(r) for r in weights.rate] == [r * unit for r in rates]
+    assert Fraction(weights.test) == sum(rates) * unit
+    assert all(r.is_integer() for r in weights.rate)
+    assert math.gcd(*map(int, weights.rate)) == 1
+
+
+def test_weights_beyond_whole_numbers_are_right_to_rounding():
+    sizes = [97, 89, 83, 79, 73, 71, 67, 61, 59, 53, 47, 43, 41, 37]
+    summaries = in_order(client(f"k{i:02d}", n - 1) for i, n in enumerate(sizes))
+    weights = Weights.of(summaries, shares_of(summaries, "uniform"), Fraction(1, 10))
+    exact = [Fraction(1, len(sizes)) / n for n in sizes]
+    assert weights.rate / weights.unit == pytest.approx([float(r) for r in exact], rel=1e-15)
+    assert weights.test / weights.unit == pytest.approx(float(sum(exact)), rel=1e-15)
+
+
+def test_a_region_weighs_as_its_members_with_a_proportional_mixture():
+    parts = [client("a", 10), client("b", 20, 1)]
+    region, other = merge(parts, "region"), client("c", 30, 2)
+    apart = in_order([*parts, other])
+    together = in_order([region, other])
+    mixture = {"a": Fraction(11, 64), "b": Fraction(21, 64), "c": 0.5}
+    exact = Weights.of(apart, shares_of(apart, mixture), Fraction(1, 10))
+    merged = Weights.of(together, shares_of(together, {"region": 0.5, "c": 0.5}), Fraction(1, 10))
+    assert exact.rate[0] == exact.rate[1]
+    a, c = exact.rate[0] / exact.unit, exact.rate[2] / exact.unit
+    assert (merged.rate / merged.unit).tolist() == pytest.approx([c, a], rel=1e-15)
+    assert merged.test / merged.unit == pytest.approx(exact.test / exact.unit, rel=1e-15)
+    assert shares_of(together, "uniform") == [Fraction(1, 3), Fraction(2, 3)]
+    assert shares_of(together, "proportional") == [Fraction(31, 63), Fraction(32, 63)]
+
+
+# --- mixtures -------------------------------------------------------------------------------------
+
+
+def test_a_mixture_may_be_given_in_any_kind_of_number():
+    summaries = in_order([client("a", 10), client("b", 20)])
+    for half in (0.5, Fraction(1, 2), np.float32(0.5), np.float64(0.5)):
+        assert shares_of(summaries, {"a": half, "b": 1 - half}) == [Fraction(1, 2)] * 2
+    assert shares_of(summaries, {"a": 1 / 3, "b": 2 / 3}) == [Fraction(1, 3), Fraction(2, 3)]
+    assert shares_of(summaries, {"a": 1, "b": 0}) == [1, 0]
+    thirds = shares_of(summaries, {"a": 0.3333333333, "b": 0.6666666667})
+    assert sum(thirds) == 1
+
+
+@pytest.mark.parametrize(
+    ("mixture", "words"),
+    [
+        ({"a": 0.5, "b": 0.6}, r"add up to 1\.1, not to 1"),
+        ({"a": 0.5, "b": 0.499}, r"add up to 0\.999, not to 1"),
+        ({"a": 0, "b": 0}, "add up to 0, not to 1"),
+        ({"a": 1.0}, "missing 'b'"),
+        ({"a": 0.5, "b": 0.3, "c": 0.2}, "unknown 'c'"),
+        ({"a": 1.0, "c": 0.0}, "missing 'b'; unknown 'c'"),
+        ({}, "missing 'a', 'b'"),
+        ({"a": -0.5, "b": 1.5}, "-0.5 of 'a' is not a number of 0 or more"),
+        ({"a": math.nan, "b": 1.0}, "nan of 'a'"),
+        ({"a": math.inf, "b": 1.0}, "inf of 'a'"),
+        ({"a": "0.5", "b": 0.5}, "0.5 of 'a' is not a number"),
+        ({"a": None, "b": 1.0}, "None of 'a'"),
+        ("equal", "neither 'uniform' nor 'proportional' nor a mapping"),
+        ([0.5, 0.5], "neither 'uniform' nor"),
+        (None, "neither 'uniform' nor"),
+    ],
+)
+def test_a_mixture_that_is_none_is_an_error(mixture, words):
+    summaries = in_order([client("a", 10), client("b", 20)])
+    with pytest.raises(GCFCPError, match=words) as error:
+        shares_of(summaries, mixture)
+    assert "\n" not in str(error.value)
+
+
+def test_many_missing_clients_are_not_all_listed():
+    summaries = in_order(client(f"k{i:02d}", 5) for i in range(20))
+    with pytest.raises(GCFCPError, match=r"missing 'k00', 'k01', 'k02', 'k03', 'k04'\.\.$"):
+        shares_of(summaries, {})
+
+
+@pytest.mark.parametrize("alpha", [0, 1, -0.1, 1.2, math.nan, math.inf, "0.1", None, 1j, [0.1]])
+def test_alpha_outside_its_range_is_an_error(alpha):
+    with pytest.raises(GCFCPError, match=r"alpha=.* is not in \(0, 1\)"):
+        check_alpha(alpha)
+
+
+def test_alpha_is_the_fraction_that_was_meant():
+    for alpha in (0.1, Fraction(1, 10), np.float64(0.1)):
+        assert check_alpha(alpha) == Fraction(1, 10)
+    assert check_alpha(1 / 3) == Fraction(1, 3)
+
+
+# --- which summaries go together ------------------------------------------------------------------
+
+
+def test_order_and_repeats_make_no_difference():
+    a, b = client("a", 10), client("b", 20)
+    again = type(a).from_bytes(a.to_bytes())
+    assert in_order([b, a, again, a]) == (a, b)
+    with pytest.raises(GCFCPError, match=r"'a' sent two different summaries \(n=10 and n=11\)"):
+        in_order([a, b, client("a", 11)])
+    with pytest.raises(GCFCPError, match="two different"):
+        in_order([a, client("a", 10, model="m")])
+
+
+def test_what_does_not_go_together_is_refused_with_both_sides():
+    a = client("a", 10, score="thr", model="m1")
+    for other, words in [
+        ({"groups": Groups(["all", "b"])}, r"b was summarised for groups \w{8}\.\., a for \w{8}"),
+        ({"score": "aps"}, "b was summarised with score 'aps', a with 'thr'"),
+        ({"model": "m2"}, "b was summarised with model 'm2', a with 'm1'"),
+        ({"model": None}, "b was summarised with model None, a with 'm1'"),
+        ({"representative": "mean"}, "b was summarised with representative 'mean', a with 'upper'"),
+    ]:
+        with pytest.raises(GCFCPError, match=words):
+            in_order([a, client("b", 10, **({"score": "thr", "model": "m1"} | other))])
+    same = {"score": "thr", "model": "m1"}
+    with pytest.raises(GCFCPError, match=r"parameters \{'lam': 0.1\}, a with \{\}"):
+        in_order([a, replace(client("b", 10, **same), parameters={"lam": 0.1})])
+    in_order([a, client("b", 10, delta=5, min_count=2, **same)])  # these may differ
+
+
+@pytest.mark.parametrize("given", [[], iter(()), [1], ["a.gcfcp"], None, 7, "a.gcfcp"])
+def test_no_summaries_are_an_error(given):
+    with pytest.raises(GCFCPError, match=r"summaries|a summary was expected"):
+        in_order(given)
+
+
+def test_one_summary_is_no_list():
+    with pytest.raises(GCFCPError, match="a list of summaries"):
+        in_order(client("a", 10))
+
+
+def test_records_never_count_twice():
+    a, b = client("a", 10), client("b", 20)
+    region = merge([a, b], "region")
+    with pytest.raises(GCFCPError, match=r"'a' is in both 'a' and 'region'.*count twice"):
+        in_order([region, a])
+    with pytest.raises(GCFCPError, match="'b' is in both 'other' and 'region'"):
+        in_order([region, merge([b, client("c", 5)], "other")])
+    with pytest.raises(GCFCPError, match="two different"):
+        in_order([merge([a, b], "a"), a])
+
+
+# --- the coreset ----------------------------------------------------------------------------------
+
+
+def test_the_pool_holds_every_centroid_once_in_order():
+    rng = np.random.default_rng(0)
+    summaries = in_order(
+        client(f"k{i}", 50, i, scores=rng.integers(0, 9, size=50) / 2, delta=9) for i in range(4)
+    )
+    pool = pool_of(summaries)
+    rows = sorted(
+        (s.membership[a].tolist(), v, k, c)
+        for k, s in enumerate(summaries)
+        for a in range(len(s.errors))
+        for v, c in zip(
+            s.values[s.start[a] : s.start[a + 1]].tolist(),
+            s.counts[s.start[a] : s.start[a + 1]].tolist(),
+            strict=True,
+        )
+    )
+    found = zip(
+        pool.membership[pool.atom].tolist(),
+        pool.values.tolist(),
+        pool.owner.tolist(),
+        pool.counts.tolist(),
+        strict=True,
+    )
+    assert [tuple(x) for x in found] == rows
+    assert pool.by_atom(pool.cell_counts).tolist() == np.bincount(pool.atom, pool.counts).tolist()
+
+
+def test_equal_values_are_added_up():
+    atom, values, weights = combined(
+        np.array([0, 0, 0, 1]), np.array([1.0, 1.0, 2.0, 2.0]), np.array([1.0, 2.0, 3.0, 4.0])
+    )
+    assert (atom.tolist(), values.tolist()) == ([0, 0, 1], [1.0, 2.0, 2.0])
+    assert weights.tolist() == [3.0, 3.0, 4.0]
+
+
+def test_a_client_without_weight_has_no_say():
+    a, b = client("a", 40), client("b", 40, 1)
+    problem = problem_of([a, b], 0.1, {"a": 1, "b": 0}, "pool", None)
+    alone = problem_of([a], 0.1, "uniform", "pool", None)
+    for field in ("membership", "start", "values", "weights", "test"):
+        assert np.array_equal(getattr(problem.coreset, field), getattr(alone.coreset, field))
+
+
+def test_if_nobody_with_weight_describes_anything_it_is_an_error():
+    silent = summarize([1.0], [[1, 0]], groups=TWO, client="b", min_count=5)
+    for how in ("pool", "recompress"):
+        with pytest.raises(GCFCPError, match="every client that describes an atom has weight 0"):
+            problem_of([client("a", 10), silent], 0.1, {"a": 0, "b": 1}, how, None)
+        with pytest.raises(GCFCPError, match="no client describes a single atom"):
+            problem_of([silent], 0.1, "uniform", how, None)
+
+
+def test_unknown_ways_to_merge_are_an_error():
+    a = [client("a", 10)]
+    with pytest.raises(GCFCPError, match="merge='append' is neither"):
+        problem_of(a, 0.1, "uniform", "append", None)
+    with pytest.raises(GCFCPError, match="delta=5 is of a recompression"):
+        problem_of(a, 0.1, "uniform", "pool", 5)
+    with pytest.raises(GCFCPError, match="delta=1"):
+        problem_of(a, 0.1, "uniform", "recompress", 1)
+
+
+@pytest.mark.parametrize("how", ["pool", "recompress"])
+def test_mass_is_conserved(how):
+    summaries = [client(f"k{i}", 100 + i, i, delta=10) for i in range(3)]
+    problem = problem_of(summaries, 0.1, "uniform", how, None)
+    expected = sum(Fraction(s.n, 3 * (s.n + 1)) for s in summaries)
+    total = problem.coreset.weights.sum() / problem.weights.unit
+    assert total == pytest.approx(float(expected), rel=1e-12)
+    starts = problem.coreset.start
+    for a, b in itertools.pairwise(starts):
+        assert (np.diff(problem.coreset.values[a:b]) > 0).all()
+
+
+# --- groups on their own --------------------------------------------------------------------------
+
+
+def test_the_least_alpha_is_where_a_group_becomes_finite():
+    rng = np.random.default_rng(0)
+    membership = rng.random((60, 3)) < [1.0, 0.5, 0.1]
+    scores = np.where(rng.random(60) < 0.03, np.inf, rng.random(60))
+    s = in_order([summarize(scores, membership, groups=Groups(["a", "b", "c"]), client="k")])
+    weights = Weights.of(s, [Fraction(1)], Fraction(1, 10))
+    tally = Tally.of(s)
+    for g in range(3):
+        n = int(membership[:, g].sum())
+        infinite = int(np.isinf(scores[membership[:, g]]).sum())
+        assert tally.described[0, g] == n
+        assert tally.infinite[0, g] == infinite
+        least = Fraction(infinite + 1, n + 1)
+        assert tally.least_alpha(weights)[g] == pytest.approx(float(least), rel=1e-15)
+        if least < 1:
+            assert tally.finite_alone(weights, least)[g]
+            assert not tally.finite_alone(weights, least - Fraction(1, 10**9))[g]
+
+
+# --- suppressed records ---------------------------------------------------------------------------
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    rows=st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=9),
+    needed=st.lists(st.integers(0, 20), min_size=4, max_size=4),
+)
+def test_every_group_carries_what_it_needs(rows, needed):
+    membership = np.unique(np.array(rows), axis=0)
+    extra = carried(membership, np.array(needed, dtype=float))
+    has_atoms = membership.any(axis=0)
+    assert (extra >= 0).all()
+    assert (extra @ membership >= np.where(has_atoms, needed, 0)).all()
+    least = linprog(
+        np.ones(len(membership)),
+        A_ub=-membership.T.astype(float),
+        b_ub=-np.where(has_atoms, needed, 0),
+    ).fun
+    assert extra.sum() <= 2 * least + 1e-9  # of four groups; usually it is the least
+
+
+def hiding(m=5, seed=0, n=200, share=0.05):
+    """A client with small atoms: groups all, a, b, and a rare c."""
+    rng = np.random.default_rng(seed)
+    membership = rng.random((n, 4)) < [1.0, 0.4, 0.3, share]
+    membership[:, 0] = True
+    groups = Groups(["all", "a", "b", "c"])
+    return summarize(rng.random(n), membership, groups=groups, client=f"k{seed}", min_count=m)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.1, 0.3])
+@pytest.mark.parametrize("how", ["pool", "recompress"])
+def test_suppressed_weight_is_at_infinity_in_every_group_that_can_be_finite(alpha, how):
+    summaries = [hiding(seed=i) for i in range(3)]
+    assert all(s.suppressed for s in summaries)
+    problem = problem_of(summaries, alpha, "uniform", how, None)
+    needed = problem.weights.rate @ problem.tally.suppressed
+    coreset = problem.coreset
+    at_infinity = np.array(
+        [
+            coreset.weights[a:b][np.isinf(coreset.values[a:b])].sum()
+            for a, b in itertools.pairwise(coreset.start)
+        ]
+    )
+    assert np.array_equal(at_infinity > 0, problem.carriers)
+    clean = coreset.membership[~(coreset.membership & problem.hopeless).any(axis=1)]
+    free = clean.any(axis=0)
+    assert (at_infinity @ coreset.membership >= needed * (1 - 1e-12))[free].all()
+    assert free.any()
+    # Groups that cannot be finite carry nothing, and nothing of them carries for others.
+    assert not (coreset.membership[problem.carriers] & problem.hopeless).any()
+    alone = problem.tally.finite_alone(problem.weights, problem.alpha)
+    assert np.array_equal(problem.hopeless, ~alone & (needed > 0))
+
+
+def test_without_suppressed_records_nothing_is_carried():
+    problem = problem_of([hiding(m=1)], 0.1, "uniform", "pool", None)
+    assert problem.carriers is None
+    assert problem.hopeless is None
+
+
+def test_an_uncovered_record_weighs_on_the_client_only():
+    scores, rows = [1.0, 2.0, 3.0], [[1, 0], [1, 1], [0, 0]]
+    with pytest.warns(GCFCPWarning):
+        s = summarize(scores, rows, groups=TWO, client="k")
+    problem = problem_of([s], 0.1, "uniform", "pool", None)
+    assert problem.weights.test / problem.weights.unit == 0.25
+    assert problem.tally.described.tolist() == [[2, 1]]

@@ -55,6 +55,24 @@ def test_it_shows_who_is_left_out_without_us(ran: tuple[Path, str]) -> None:
     assert "broken" not in {g["verdict"] for g in found["split"]["gcfcp"]}
 
 
+def test_the_readme_shows_these_figures(ran: tuple[Path, str]) -> None:
+    """To within what another version of scikit-learn may change."""
+    averages = json.loads((ran[0] / "results.json").read_text())["averages"]
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    rows = {
+        cells[0].strip(): [float(c) for c in cells[1:4]]
+        for line in readme.splitlines()
+        if len(cells := line.strip("| ").split("|")) == 4 and cells[1].strip()[:1] in ("0", "1")
+    }
+    methods = ("split CP", "FedCP", "gcfcp")
+    assert set(rows) == {*averages["groups"], "labels in a set"}
+    for g, group in enumerate(averages["groups"]):
+        for shown, method in zip(rows[group], methods, strict=True):
+            assert shown == pytest.approx(averages["coverage"][method][g], abs=0.01)
+    for shown, method in zip(rows["labels in a set"], methods, strict=True):
+        assert shown == pytest.approx(averages["mean_size"][method], abs=0.05)
+
+
 def test_the_sites_hold_different_digits(ran: tuple[Path, str]) -> None:
     import polars as pl
 

@@ -482,12 +482,14 @@ def _walk(sample: _Sample, finite: int, step: float) -> Iterator[int]:
     values, total = sample.values, sample.total
     counted = isinstance(sample.before, range)
     rounding = 1e-13 * total
+    atan2, sin, sqrt, half_pi = math.atan2, math.sin, math.sqrt, math.pi / 2
     end = 0
     while end < finite:
         start = end
-        angle = _angle(float(start), total) + step if counted else math.inf
-        if angle < math.pi / 2:
-            exact = total * math.sin(angle) ** 2
+        # _angle(start, total), spelt out: this is where a small client's time goes
+        angle = atan2(sqrt(start), sqrt(total - start)) + step if counted else math.inf
+        if angle < half_pi:
+            exact = total * sin(angle) ** 2
             end = int(exact)
             if (
                 start < end < finite

@@ -54,6 +54,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -201,6 +202,8 @@ def _independent(matrix: Floats, order: Ints) -> Ints:
         pivot = int(np.argmax(np.abs(row)))
         if abs(row[pivot]) > _ZERO:
             chosen.append(order[i])
+            if len(chosen) == len(row):
+                break  # there cannot be more
             reduced[i + 1 :] -= np.outer(reduced[i + 1 :, pivot] / row[pivot], row)
     return np.array(chosen, dtype=np.int64)
 
@@ -239,12 +242,20 @@ def _pieces(coreset: Coreset, alpha: Fraction) -> tuple[_Pieces, Ints, float]:
         values=values,
         infinite=infinite,
         slopes=slopes,
-        tie=np.random.default_rng(0).random(atoms),
+        tie=_shifts(atoms),
         weight=keep * (total @ rows[:, columns]),
         whole=unit > 1 and _multiples(coreset.weights, 1.0) and keep * total.sum() < 2**52,
         grain=_grain(values, _largest(values, coreset.start)),
     )
     return pieces, columns, cut * coreset.test
+
+
+@lru_cache(maxsize=8)
+def _shifts(atoms: int) -> Floats:
+    """An infinitesimal shift for each atom, in general position."""
+    shifts = np.random.default_rng(0).random(atoms)
+    shifts.flags.writeable = False
+    return shifts
 
 
 def _largest(values: Floats, start: Ints) -> float:
@@ -318,7 +329,9 @@ def _locate(pieces: _Pieces, walk: _Walk) -> None:
     level = np.where(np.abs(far - 1) > _ZERO, far - 1, number)
     beyond = pieces.infinite & ((level > noise) | ((np.abs(level) <= noise) & (shift < 0)))
     at = np.where(far > _ZERO, finite + beyond, 0)
-    for a in np.flatnonzero(np.abs(far) <= _ZERO):
+    undecided = np.abs(far) <= _ZERO
+    undecided[walk.basis[0]] = False
+    for a in np.flatnonzero(undecided):
         own = pieces.values[pieces.start[a] : pieces.start[a] + finite[a]]
         at[a] = own.searchsorted(number[a] - noise[a], side="left")
         close = np.arange(at[a], own.searchsorted(number[a] + noise[a], side="right"))
@@ -529,8 +542,8 @@ def _ray(
         chosen[ties] = _pick(order[ties], stop[ties])
 
     problem, place = np.nonzero(np.arange(order.shape[1]) < stop)
-    passed = np.zeros((m, atoms), dtype=np.int64)
-    np.add.at(passed, (problem, columns[order[problem, place] // len(depth)]), 1)
+    moved = problem * atoms + columns[order[problem, place] // len(depth)]
+    passed = np.bincount(moved, minlength=m * atoms).reshape(m, atoms)
     passed[:, columns] *= sign
     found = _Step(
         turned,

@@ -1,0 +1,229 @@
+"""Plans: what they foretell happens, what they say is missing is what is missing."""
+
+import math
+import warnings
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gcfcp import GCFCPError, GCFCPWarning, Groups, calibrate, plan, summarize
+
+ONE = Groups(["all"])
+
+
+def everyone(name, n, groups=ONE):
+    return summarize(
+        np.arange(float(n)), np.ones((n, len(groups))), groups=groups, client=name, delta=1e6
+    )
+
+
+def quietly(*args, **kwargs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GCFCPWarning)
+        return calibrate(*args, **kwargs)
+
+
+def random_federation(seed):
+    rng = np.random.default_rng(seed)
+    G = int(rng.integers(1, 5))
+    told = []
+    for k in range(rng.integers(1, 5)):
+        n = int(rng.integers(2, 60))
+        membership = rng.random((n, G)) < rng.uniform(0.1, 0.9, size=G)
+        membership[~membership.any(axis=1), 0] = True
+        scores = np.where(rng.random(n) < 0.02, np.inf, rng.random(n))
+        told.append(
+            summarize(
+                scores,
+                membership,
+                groups=Groups([f"g{i}" for i in range(G)]),
+                client=f"k{k}",
+                min_count=int(rng.integers(1, 4)),
+            )
+        )
+    return [s for s in told if len(s.errors)] or random_federation(seed + 10_000)
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("rule", ["simultaneous", "max"])
+def test_what_is_foretold_is_what_happens(seed, rule):
+    told = random_federation(seed)
+    alpha = [0.05, 0.1, 0.3][seed % 3]
+    mixture = ["uniform", "proportional"][seed % 2]
+    made = quietly(told, alpha, mixture, rule=rule)
+    found = plan(told, alpha, mixture, rule=rule)
+    assert found.atoms == made.table
+    assert found.finite == all(math.isfinite(r.threshold) for r in made.table)
+    assert found.test_weight == made.test_weight
+    assert {c.client: c.share for c in found.clients} == made.shares
+    assert sum(c.test_share for c in found.clients) == pytest.approx(1)
+    assert [(c.n, c.suppressed) for c in found.clients] == [(s.n, s.suppressed) for s in told]
+    largest = quietly(told, alpha, mixture, rule="max").threshold_table.group_thresholds
+    for g, by_group, guarantee in zip(found.groups, largest, made.guarantee, strict=True):
+        assert g.finite == math.isfinite(by_group), g
+        assert (g.records, g.weight) == (guarantee.records, guarantee.weight)
+        assert g.finite == (g.missing == 0) == (g.growth == 1.0)
+        assert g.finite == (alpha >= g.least_alpha * (1 - 1e-12))
+
+
+@settings(max_examples=80, deadline=None)
+@given(n=st.integers(1, 150), alpha=st.sampled_from([0.01, 0.02, 0.05, 0.1, 0.3, 1 / 3, 0.5]))
+def test_one_client_and_one_group_lack_what_the_rank_lacks(n, alpha):
+    exact = Fraction(alpha).limit_denominator(100)
+    needed = math.ceil((1 - exact) / exact)
+    group = plan([everyone("k", n)], alpha).groups[0]
+    assert group.missing == max(0, needed - n)
+    assert group.finite == (n >= needed)
+    if group.missing:
+        assert plan([everyone("k", n + group.missing)], alpha).groups[0].finite
+        assert not plan([everyone("k", n + group.missing - 1)], alpha).groups[0].finite
+        assert group.growth == pytest.approx(needed / n)
+
+
+@pytest.mark.parametrize("alpha", [0.02, 0.05, 0.1])
+@pytest.mark.parametrize("sizes", [(5, 5, 5), (2, 4, 6), (1, 1), (3, 30)])
+def test_growing_by_what_is_missing_is_enough_and_less_is_not(sizes, alpha):
+    group = plan([everyone(f"k{i}", n) for i, n in enumerate(sizes)], alpha).groups[0]
+
+    def enough(more):
+        """The condition itself, every client grown by the same factor."""
+        f = 1 + Fraction(more, sum(sizes))
+        rates = [Fraction(1, len(sizes)) / (f * n + 1) for n in sizes]
+        mass = sum(r * f * n for r, n in zip(rates, sizes, strict=True))
+        exact = Fraction(alpha).limit_denominator(100)
+        return (1 - exact) * (mass + sum(rates)) <= mass
+
+    if group.missing:
+        assert enough(group.missing)
+        assert not enough(group.missing - 1)
+        factor = math.ceil(group.growth)  # whole records: that many times as much is enough, too
+        assert plan([everyone(f"k{i}", factor * n) for i, n in enumerate(sizes)], alpha).finite
+    else:
+        assert enough(0)
+
+
+def test_records_of_the_same_kind_do_not_always_help():
+    half = summarize([1.0, math.inf] * 20, np.ones((40, 1)), groups=ONE, client="k")
+    group = plan([half], 0.1).groups[0]
+    assert (group.missing, group.growth, group.finite) == (None, None, False)
+    assert group.least_alpha == pytest.approx(21 / 41)
+    assert "would not help" in str(plan([half], 0.1))
+    absent = summarize(
+        np.arange(50.0), np.tile([1, 0], (50, 1)), groups=Groups(["a", "b"]), client="k"
+    )
+    found = plan([absent], 0.1)
+    assert found.groups[1].missing is None
+    assert found.groups[1].least_alpha == 1.0
+    assert found.finite  # no row of b was seen; one that comes will have no finite threshold
+
+
+def test_a_share_at_infinity_is_reckoned_with():
+    """One record in 20 at +inf takes half of alpha = 0.1, so that twice as many are needed."""
+    scores = np.where(np.arange(20) == 0, np.inf, 1.0)
+    s = summarize(scores, np.ones((20, 1)), groups=ONE, client="k")
+    alpha = 0.09
+    group = plan([s], alpha).groups[0]
+    n = 20 + group.missing
+    f = Fraction(n, 20)
+    # alpha (finite) >= (1 - alpha)(infinite + test), in records
+    a = Fraction(9, 100)
+    assert a * 19 * f >= (1 - a) * (f + 1)
+    f = Fraction(n - 1, 20)
+    assert a * 19 * f < (1 - a) * (f + 1)
+
+
+# --- advice ---------------------------------------------------------------------------------------
+
+
+def test_a_finite_plan_needs_no_advice():
+    found = plan([everyone("k", 100)], 0.1)
+    assert found.finite
+    assert found.advice == ()
+    assert (
+        str(found) == "alpha=0.1, test weight 0.009901\n  all: 100 records, weight 0.9901: finite"
+    )
+
+
+def big_and_tiny():
+    groups = Groups(["all", "a"])
+    rows = np.tile([[1, 0], [1, 1], [1, 0], [1, 0]], (250, 1))
+    big = summarize(np.arange(1000.0), rows, groups=groups, client="big")
+
+    def tiny(n):
+        return summarize(np.arange(float(n)), np.tile([1, 0], (n, 1)), groups=groups, client="tiny")
+
+    return big, tiny
+
+
+def test_a_client_that_eats_alpha_is_found_and_more_records_there_help():
+    big, tiny = big_and_tiny()
+    found = plan([big, tiny(4)], 0.1)
+    assert not found.finite
+    assert found.clients[1].test_share > 0.99
+    assert found.advice[0] == (
+        "tiny has 4 records and 100% of the test weight, since its weight in the mixture is 0.5: "
+        "more records there help all groups"
+    )
+    helped = plan([big, tiny(200)], 0.1)
+    for before, after in zip(found.groups, helped.groups, strict=True):
+        assert after.least_alpha < before.least_alpha
+    assert helped.finite
+
+
+def test_advice_on_the_mixture_and_on_alpha_is_true():
+    big, tiny = big_and_tiny()
+    told = [big, tiny(6)]
+    found = plan(told, 0.1)
+    assert (
+        "with mixture='proportional' these groups would be finite on their own: a" in found.advice
+    )
+    assert plan(told, 0.1, "proportional").finite
+    larger = next(a for a in found.advice if a.startswith("alpha="))
+    alpha = float(larger.split()[0].removeprefix("alpha="))
+    assert 0.1 < alpha < 1
+    assert all(g.finite for g in plan(told, alpha).groups)
+    assert not all(g.finite for g in plan(told, alpha * 0.99).groups)
+    assert any(a.startswith("merge or drop a: the other groups have enough") for a in found.advice)
+
+
+def test_advice_on_min_count():
+    rows = np.array([[1, 0]] * 30 + [[1, 1]] * 4)
+    groups = Groups(["all", "a"])
+    s = summarize(np.arange(34.0), rows, groups=groups, client="k", min_count=5)
+    found = plan([s], 0.1)
+    assert "a smaller min_count would leave fewer records suppressed" in found.advice
+    assert "up to 4 more suppressed" in str(found)
+
+
+def test_advice_on_overlaps():
+    membership = np.array([[1, 1, 0]] * 20 + [[1, 0, 1]] * 1 + [[0, 1, 1]] * 19, dtype=bool)
+    s = summarize(np.arange(40.0), membership, groups=Groups(["a", "b", "c"]), client="k")
+    found = plan([s], 0.1)
+    assert all(g.finite for g in found.groups)
+    assert not found.finite
+    assert found.advice == (
+        "merge or drop overlapping groups: each of them alone has enough records",
+    )
+
+
+def test_the_text_says_what_is_missing():
+    text = str(plan([everyone("k", 4)], 0.1))
+    assert text.splitlines() == [
+        "alpha=0.1, test weight 0.2",
+        "  all: 4 records, weight 0.8000: INFINITE, 5 more records needed (all clients grown by a "
+        "factor of 2.25)",
+        "  atom all: inf: too few records in all (4 records) for alpha=0.1",
+        "  -> alpha=0.2 would make every group finite on its own",
+    ]
+
+
+def test_plans_refuse_what_calibrations_refuse():
+    with pytest.raises(GCFCPError, match="no summaries"):
+        plan([])
+    with pytest.raises(GCFCPError, match="alpha=2"):
+        plan([everyone("k", 4)], 2)
+    with pytest.raises(GCFCPError, match="rule='last'"):
+        plan([everyone("k", 4)], rule="last")

@@ -17,18 +17,16 @@ Cost. One sort and O(delta log n) more. A digest keeps between delta/2 and delta
 equal values that are too heavy for a cluster can add some), 16 bytes each: 126 clusters for a
 million distinct values at delta = 250.
 
-====================  =======================================================
-here                  paper
-====================  =======================================================
-``means``             R-bar_c, the representatives
-``weights``           W_c
-``total``             W
-``delta``             delta
-``_angle(V, W)``      pi/delta * r(V/W) + pi/4; the criterion is a step of pi/delta
-``before[i]``         V, the weight of everything in front of index i
-``cdf``, ``quantile`` F^, Q^
-``merge``             Merge
-====================  =======================================================
+| here              | paper                                                         |
+|-------------------|---------------------------------------------------------------|
+| `means`           | R-bar_c, the representatives                                  |
+| `weights`         | W_c                                                           |
+| `total`           | W                                                             |
+| `delta`           | delta                                                         |
+| `_angle(V, W)`    | pi/delta * r(V/W) + pi/4; the criterion is a step of pi/delta |
+| `before[i]`       | V, the weight of everything in front of index i               |
+| `cdf`, `quantile` | F^, Q^                                                        |
+| `merge`           | Merge                                                         |
 """
 
 from __future__ import annotations

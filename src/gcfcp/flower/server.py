@@ -132,6 +132,8 @@ def conduct(
     except GCFCPError as error:
         round_.write_record(str(error))
         raise
+    finally:
+        round_.store.close()
 
 
 def check_mixture(target: Target, terms: Terms) -> None:

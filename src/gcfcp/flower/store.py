@@ -18,7 +18,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from gcfcp import codec
 from gcfcp.errors import GCFCPError
@@ -43,6 +43,7 @@ class Store:
         self.directory = Path(directory)
         self.summaries = self.directory / "summaries"
         self._journal = self.directory / "received.jsonl"
+        self._lines_out: TextIO | None = None
         try:
             self.summaries.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -82,9 +83,17 @@ class Store:
             "bytes": len(data),
             "sha256": hashlib.sha256(data).hexdigest(),
         }
-        # A crash may cut the last line short, so a line begins on a new one.
-        with open(self._journal, "a", encoding="utf-8") as file:
-            file.write("\n" * _is_cut_short(self._journal) + json.dumps(line) + "\n")
+        if self._lines_out is None:
+            # A crash may have cut the last line short: begin on a new one.
+            self._lines_out = open(self._journal, "a", encoding="utf-8")  # noqa: SIM115
+            self._lines_out.write("\n" * _is_cut_short(self._journal))
+        self._lines_out.write(json.dumps(line) + "\n")
+        self._lines_out.flush()
+
+    def close(self) -> None:
+        if self._lines_out is not None:
+            self._lines_out.close()
+            self._lines_out = None
 
     def withdraw(self, client: str) -> None:
         """Forget a client's summary."""

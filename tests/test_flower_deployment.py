@@ -1,0 +1,124 @@
+"""A real deployment on this machine's loopback: TLS, node authentication, faults, a second try."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gcfcp import cli
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples/flower"))
+from deployment import Deployment, is_alive, started_in
+from keys import make_keys, make_node_key
+
+pytestmark = pytest.mark.slow
+
+SECRET = "0.37194428"
+SITES = ("hospital-a", "hospital-b", "hospital-c")
+
+
+def make_data(path: Path, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = zip(rng.integers(20, 90, 200).tolist(), rng.random(200).tolist(), strict=True)
+    path.write_text("age,score\n" + "".join(f"{age},{score}\n" for age, score in rows))
+
+
+def record_of(round_: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((round_ / "record.json").read_text())
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="processes are looked for in /proc")
+def test_a_round_with_a_failing_a_hung_and_an_unknown_node_then_the_rest(tmp_path: Path) -> None:
+    keys, groups, round_ = tmp_path / "keys", tmp_path / "groups.toml", tmp_path / "round"
+    make_keys(keys, list(SITES), ["127.0.0.1"])
+    make_node_key(keys / "stranger")
+    groups.write_text('all = "TRUE"\nover_65 = "age >= 65"\n')
+    subprocess.run([sys.executable, "-m", "gcfcp.flower", "app", str(tmp_path / "app")], check=True)
+    data = {name: tmp_path / f"{name}.csv" for name in SITES}
+    make_data(data["hospital-a"], 0)
+    data["hospital-b"].write_text(f"age,score\n40,{SECRET}\n50,{SECRET}x\n")  # raises
+    os.mkfifo(data["hospital-c"])  # hangs: nobody ever writes
+
+    def node_config(name: str) -> dict[str, Any]:
+        return {"client": name, "data": str(data[name]), "groups": str(groups)}
+
+    config = {
+        "groups": str(groups),
+        "clients": str(keys / "roster.toml"),
+        "output": str(round_),
+        "min-clients": 3,
+    }
+    with Deployment(tmp_path, keys) as deployment:
+        deployment.start_superlink()
+        for name in SITES:
+            deployment.register(name)
+            deployment.start_node(name, node_config(name))
+        data["stranger"] = data["hospital-a"]
+        deployment.start_node("stranger", node_config("stranger") | {"client": "hospital-a"})
+        for name in SITES:
+            deployment.wait_for_node(name)
+
+        # A busy machine may need a second try, which asks only those that have not answered.
+        for deadline in (10, 30, 90):
+            status = deployment.run(tmp_path / "app", config | {"deadline": deadline}, 200)
+            assert status == "finished:failed"
+            codes = {e["client"]: e["code"] for e in record_of(round_)["clients"]}
+            if codes["hospital-a"] is None and codes["hospital-b"] != "no-answer":
+                break
+        assert codes == {
+            "hospital-a": None,
+            "hospital-b": "data-refused",
+            "hospital-c": "no-answer",
+        }
+        record = record_of(round_)
+        assert record["outcome"] == "failed"
+        assert record["missing"] == ["hospital-b", "hospital-c"]
+        assert record["not_on_the_roster"] == []  # the stranger was not even let in
+        assert "SuperNode ID" not in deployment.log("stranger")
+        assert not (round_ / "predictor.json").exists()
+        for name in ("superlink", "stranger", *SITES):
+            assert SECRET not in deployment.log(name)
+        assert SECRET not in json.dumps(record)
+
+        # Everything dies the hard way; only what has arrived is left.
+        for name in ("hospital-c", "superlink"):
+            deployment.stop(name, signal.SIGKILL)
+        for name in ("hospital-a", "hospital-b", "stranger"):
+            deployment.stop(name)
+        deployment.sweep()
+        make_data(data["hospital-b"], 1)
+        data["hospital-c"].unlink()
+        make_data(data["hospital-c"], 2)
+        deployment.start_superlink()
+        for name in ("hospital-b", "hospital-c"):
+            deployment.register(name)
+            deployment.start_node(name, node_config(name))
+        status = deployment.run(tmp_path / "app", config | {"deadline": 100})
+        assert status == "finished:completed"
+
+    record = record_of(round_)
+    assert [e["status"] for e in record["clients"]] == [
+        "kept from an earlier run",
+        "answered",
+        "answered",
+    ]
+    assert [p for p in started_in(deployment.home) if is_alive(p)] == []
+
+    files = []
+    for name in SITES:
+        files.append(str(tmp_path / f"{name}.gcfcp"))
+        command = f"summarize {data[name]} --groups {groups} --client {name} --min-count 10"
+        cli.run(shlex.split(f"{command} -o {files[-1]}"))
+        assert (round_ / f"summaries/{name}.gcfcp").read_bytes() == Path(files[-1]).read_bytes()
+    cli.run(shlex.split(f"calibrate {' '.join(files)} -o {tmp_path / 'by-files.json'}"))
+    assert (round_ / "predictor.json").read_bytes() == (tmp_path / "by-files.json").read_bytes()

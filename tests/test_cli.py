@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -410,6 +412,24 @@ def test_a_reader_who_leaves_is_no_fault(predictor: str, tmp_path: Path) -> None
     child.wait()
     assert b"Traceback" not in err
     assert b"Exception" not in err
+
+
+def test_interrupted_it_leaves_nothing_and_says_nothing(sites: Path) -> None:
+    """It waits for standard input; Ctrl-C ends it."""
+    before = sorted(os.listdir(sites))
+    child = subprocess.Popen(
+        [sys.executable, "-c", "from gcfcp.cli import main; print('up', flush=True); main()",
+         "summarize", "-", "--groups", "groups.toml", "--client", "a", "-o", "x.gcfcp"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=sites,
+    )  # fmt: skip
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"up\n"
+    time.sleep(1)
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=60)
+    assert child.returncode in (1, 130)
+    assert b"Traceback" not in err
+    assert sorted(os.listdir(sites)) == before
 
 
 # --- randomness ----------------------------------------------------------------------------------

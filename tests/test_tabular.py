@@ -288,7 +288,27 @@ def test_a_text_far_down_is_never_the_silent_end_of_the_data(tmp_path: Path) -> 
     numbers = "\n".join(f"30,{i}" for i in range(300_000))
     path = tmp_path / "data.csv"
     path.write_text(f"age,score\n{numbers}\n30,high\n{numbers}\n")
-    with pytest.raises(gcfcp.GCFCPError, match="cannot read .* as a table"):
+    with pytest.raises(gcfcp.GCFCPError, match=r"cannot read .* as a table"):
+        summarised(path)
+
+
+def test_a_stream_that_just_stops_is_no_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a signal cancels the query of a process that ignores signals."""
+    path = save(table_for("column", frame(3000)), tmp_path / "data.parquet")
+    original = pl.LazyFrame.collect_batches
+    batches: list[int] = []
+
+    def some(self: pl.LazyFrame, **options: object) -> object:
+        for batch in original(self, **(options | {"chunk_size": 500})):
+            batches.append(len(batch))
+            if len(batches) == 4:
+                return
+            yield batch
+
+    monkeypatch.setattr(pl.LazyFrame, "collect_batches", some)
+    with pytest.raises(gcfcp.GCFCPError, match="not read to its end"):
         summarised(path)
 
 

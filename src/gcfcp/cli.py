@@ -768,7 +768,7 @@ def _mixture(text: str) -> str | dict[str, float]:
 def _own_mixture(predictor: Predictor, audits: Sequence[Audit]) -> str | dict[str, float]:
     """The clients' weights as calibrated, where the same clients were audited."""
     clients = _entries(predictor.provenance.get("clients"))
-    shares = {str(c.get("client")): c.get("share") for c in clients}
+    shares: dict[str, Any] = {str(c.get("client")): c.get("share") for c in clients}
     if set(shares) == {a.client for a in audits}:
         return shares
     console.note("warning: other clients were audited than calibrated; all weigh the same")

@@ -71,6 +71,7 @@ _NULLS = ["NA", "N/A", "null", "None"]  # beside the empty field
 _SMALL_FILE = 100 * 2**20  # bytes: types are inferred from all of a smaller CSV file
 _MAGIC = b"PAR1"
 _COLUMN = "score"
+_END = "\x00end"  # a column of no table
 
 
 # --- tables ------------------------------------------------------------------------------------
@@ -89,11 +90,24 @@ class Table:
     def batches(self, columns: tuple[str, ...], types: dict[str, Any]) -> Iterator[pl.DataFrame]:
         """The named columns, in order, some rows at a time. `types`: of columns, where CSV text
         could be taken for something else."""
+        import polars as pl
+
         self.require(columns)
         size = max(1024, min(2**18, 2**23 // max(1, len(columns))))
+        # A row that marks the end: where a signal cancels polars' query, its batches just stop,
+        # and a part of the table must never pass for the whole.
+        end = pl.LazyFrame({_END: [True]})
+        finished = False
         with _reading(self.name):
-            lazy = _scan(self.path, self.parquet, types).select(list(columns))
-            yield from lazy.collect_batches(chunk_size=size, engine="streaming", lazy=True)
+            rows = _scan(self.path, self.parquet, types).select(*columns, pl.lit(None).alias(_END))
+            marked = pl.concat([rows, end], how="diagonal_relaxed")
+            for frame in marked.collect_batches(chunk_size=size, engine="streaming", lazy=True):
+                finished = frame.height > 0 and frame[_END][-1] is not None
+                found = frame.head(frame.height - finished).drop(_END)
+                if found.height:
+                    yield found
+        if not finished:
+            raise GCFCPError(f"{self.name} was not read to its end: something interrupted it")
 
     def require(self, columns: tuple[str, ...]) -> None:
         missing = [c for c in columns if c not in self.columns]

@@ -23,6 +23,11 @@ BIN = ENV / ("Scripts" if os.name == "nt" else "bin")
 TASKS: dict[str, tuple[str, str, list[list[str]]]] = {
     "demo": ("a whole federated calibration, ending in a report", "demo", [["gcfcp", "demo"]]),
     "test": ("the test suite", "test", [["pytest"]]),
+    "simulation": (
+        "1,000 clients in Flower's simulation (installs Ray, 220 MB)",
+        "test,flower-sim",
+        [["pytest", "-n0", "tests/test_flower_simulation.py"]],
+    ),
     "bench": (
         "gcfcp and its peers side by side (--quick: under a minute)",
         "bench",
@@ -77,7 +82,7 @@ def main(arguments: list[str]) -> int:
     if sys.version_info < (3, 11):  # noqa: UP036 (the message is for those who have it)
         _stop(f"Python {sys.version.split()[0]} is too old: gcfcp needs 3.11 or later")
     if not arguments or arguments[0] not in TASKS:
-        lines = [f"  python3 dev.py {name:6}  {what}" for name, (what, _, _) in TASKS.items()]
+        lines = [f"  python3 dev.py {name:10}  {what}" for name, (what, _, _) in TASKS.items()]
         print("usage:", *lines, sep="\n")
         return 0 if not arguments else 2
     _, extra, commands = TASKS[arguments[0]]

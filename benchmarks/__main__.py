@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import time
 import warnings
@@ -11,12 +12,13 @@ from pathlib import Path
 import gcfcp
 from benchmarks import report
 from benchmarks.cases import CASES
-from benchmarks.machine import machine
+from benchmarks.machine import machine, one_thread
 from benchmarks.measure import Case, Scale
 from benchmarks.peers import install_conditionalconformal
 
 _RESULTS = Path(__file__).resolve().parent / "results"
-_QUICK_RESULTS = _RESULTS.parent.parent / "build" / "benchmarks-quick"
+_ROOT = _RESULTS.parent.parent
+_QUICK_RESULTS = _ROOT / "build" / "benchmarks-quick"
 
 
 def _arguments(given: list[str] | None) -> argparse.Namespace:
@@ -53,13 +55,19 @@ def main(given: list[str] | None = None) -> int:
     if arguments.install_peers:
         install_conditionalconformal()
     scale = Scale(arguments.quick, arguments.turns or (2 if arguments.quick else 7))
-    where = machine()
-    cases = run(arguments.only, scale)
+    with one_thread():
+        where = machine()
+        cases = run(arguments.only, scale)
     folder = arguments.output or (_QUICK_RESULTS if scale.quick else _RESULTS)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.json").write_text(report.as_json(cases, where, scale.quick) + "\n")
     (folder / "results.md").write_text(report.as_markdown(cases, where, scale.quick))
-    report.draw(cases, folder)
+    (folder / "targets.md").write_text(report.as_targets(cases, where, scale.quick))
+    (folder / "README-snippet.md").write_text(report.as_snippet(cases, where, scale.quick))
+    chart = report.draw(cases, folder)
+    if folder == _RESULTS:
+        for path in chart:
+            shutil.copy(path, _ROOT / "docs" / "images" / f"performance{path.suffix}")
     missed = [t for case in cases for t in case.targets if not t.met]
     if not scale.quick:
         print(f"{sum(len(c.targets) for c in cases)} targets, {len(missed)} missed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,17 @@ def _memory_gb() -> float | None:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
     except (AttributeError, ValueError, OSError):
         return None
+
+
+def one_thread() -> AbstractContextManager[Any]:
+    """One BLAS thread for everyone: the matrices here are so small that more of them cost the
+    peers (and us) more than they bring. Needs threadpoolctl; the record says what was in force."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        return nullcontext()
+    limits: AbstractContextManager[Any] = threadpool_limits(1)
+    return limits
 
 
 def _blas_threads() -> list[dict[str, Any]]:

@@ -233,6 +233,7 @@ class ConditionalConformal:
         worker = str(_HERE / "conditionalconformal_worker.py")
         self._process = subprocess.Popen(
             [self.python, "-W", "ignore", worker],
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

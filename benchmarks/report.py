@@ -98,6 +98,64 @@ def as_markdown(cases: list[Case], machine: dict[str, Any], quick: bool) -> str:
     return "\n".join(lines)
 
 
+def as_targets(cases: list[Case], machine: dict[str, Any], quick: bool) -> str:
+    """Targets and where they were measured: what the documentation includes."""
+    made = f"<!-- made by `{COMMAND}`; do not edit -->"
+    table = target_table(cases, quick)
+    return "\n".join([made, "", *_paragraphs(_head(machine, quick)), *table, ""])
+
+
+def as_snippet(cases: list[Case], machine: dict[str, Any], quick: bool) -> str:
+    """The README's table and chart: the headline of each part, with what it is compared to."""
+    by_key = {case.key: case for case in cases}
+    rows = [row for key in by_key for row in _headline(key, by_key[key])]
+    where = f"{machine['processor']}, {machine['cores']} cores, {machine['date'][:10]}"
+    lines = [
+        f"<!-- made by `{COMMAND}`; do not edit -->",
+        "",
+        "| | gcfcp | beside it, on the same data in the same run |",
+        "|---|---|---|",
+        *(f"| {what} | {ours} | {others} |" for what, ours, others in rows),
+        "",
+        "![Times as multiples of gcfcp's, and growth with records, groups and clients]"
+        "(benchmarks/results/chart.png)",
+        "",
+        f"`{COMMAND}` measures all of this anew, against every peer, each result checked against "
+        f"the oracle that it races before it is timed ({where}; medians; "
+        "[all figures](benchmarks/results/results.md)).",
+    ]
+    if quick:
+        lines.insert(1, "**Quick mode: these times mean little.**")
+    return "\n".join([*lines, ""])
+
+
+# Of each case: what it is called in short, whose time is ours, and how many rivals are named.
+_HEADLINES = {
+    "digest-10000000": ("digest of 10,000,000 scores, error certified", "gcfcp mean", 2),
+    "summarize": ("a whole client, 10,000,000 records in 8 overlapping groups", "gcfcp", 1),
+    "table-imagenet": ("all 50 thresholds of 40,000 records, exact", "gcfcp, all atoms", 1),
+    "points": ("a test point, calibration included", "gcfcp, pooled data", 3),
+    "sets": ("prediction sets, 10,000 rows of 1,000 labels", "gcfcp", 1),
+    "lookup": ("thresholds of 1,000,000 rows, 16 groups", "gcfcp", 1),
+}
+
+
+def _headline(key: str, case: Case) -> list[tuple[str, str, str]]:
+    times = _times(case)
+    if key == "clients":
+        last = case.entries[-1]
+        clients, memory = last.name.removeprefix("K = "), last.figures["peak MB"]
+        took = "" if last.timing is None else seconds(last.timing.median)
+        size = f"{last.figures['bytes a client'] / 1e3:.3g} kB a client"
+        return [(f"{clients} clients, from bytes to table", took, f"{size}, {memory:.0f} MB held")]
+    if key not in _HEADLINES:
+        return []
+    what, ours, named = _HEADLINES[key]
+    rivals = sorted((t, name) for name, t in times.items() if not name.startswith("gcfcp"))
+    shown = [f"{name}: {seconds(t)} ({number(t / times[ours])} x)" for t, name in rivals[:named]]
+    return [(what, seconds(times[ours]), "; ".join(shown))]
+
+
 def _paragraphs(lines: list[str]) -> list[str]:
     return [part for line in lines for part in (line, "")]
 
@@ -178,7 +236,7 @@ def _bars(ax: Any, by_key: dict[str, Case]) -> None:
     add(largest, "gcfcp mean", {name: f"digest of {int(n or 0):,}: {name}" for name in digests})
     add("table-imagenet", "gcfcp, all atoms", {"plain LP, one atom": "50 thresholds: ONE plain LP"})
     peers = ("conditionalconformal", "MAPIE conditional", "the paper's bisection")
-    add("points", "gcfcp, 5 clients, delta = 250", {p: f"a test point: {p}" for p in peers})
+    add("points", "gcfcp, pooled data", {p: f"a test point: {p}" for p in peers})
     if not bars:
         ax.set_axis_off()
         return
@@ -198,7 +256,8 @@ def _bars(ax: Any, by_key: dict[str, Case]) -> None:
 
 
 def _curve(ax: Any, xs: list[float], ys: list[float], label: str, style: tuple[str, str]) -> None:
-    ax.plot(xs, ys, color=style[0], marker=style[1], label=label)
+    if xs:
+        ax.plot(xs, ys, color=style[0], marker=style[1], label=label)
 
 
 def _after(text: str, mark: str) -> float:
@@ -239,6 +298,9 @@ def _growth_with_clients(ax: Any, by_key: dict[str, Case]) -> None:
 
 
 def _log(ax: Any, x: str, y: str, title: str) -> None:
+    if not any(len(line.get_xdata()) for line in ax.lines):
+        ax.set_axis_off()
+        return
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_xlabel(x)

@@ -1,0 +1,120 @@
+"""The benchmark runs, and what it checks can fail. Nothing here depends on how fast anything is."""
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import __main__ as command  # noqa: E402
+from benchmarks import cases, data, measure, oracles, peers, report  # noqa: E402
+from benchmarks.cases.digests import step_error  # noqa: E402
+from benchmarks.cases.thresholds import _coreset, _solve_all  # noqa: E402
+
+QUICK = measure.Scale(quick=True, turns=1)
+
+
+@pytest.mark.parametrize("name", cases.CASES)
+def test_every_case_runs_and_its_checks_hold(name, tmp_path, capsys):
+    """A result that differs from its oracle raises; a peer that is not there is listed."""
+    assert command.main(["--quick", "--turns", "1", "--only", name, "--output", str(tmp_path)]) == 0
+    written = json.loads((tmp_path / "results.json").read_text())
+    assert written["quick"]
+    assert set(written["machine"]["versions"]) >= {"gcfcp", "numpy", *peers.PACKAGES}
+    for case in written["cases"]:
+        assert case["checks"], f"{case['key']} checks nothing"
+        for entry in case["entries"]:
+            assert (entry["timing"] is not None) + (entry["why_not"] is not None) <= 1
+            assert entry["timing"] or entry["why_not"] or entry["figures"]
+    text = (tmp_path / "results.md").read_text()
+    assert "**missed**" not in text  # in quick mode, times are not judged
+    for chart, begins in (("chart.png", b"\x89PNG"), ("chart.svg", b"<?xml")):
+        assert (tmp_path / chart).read_bytes().startswith(begins)
+    assert written["cases"][0]["what"] in capsys.readouterr().out
+
+
+def test_a_wrong_result_stops_the_benchmark(monkeypatch):
+    monkeypatch.setattr("benchmarks.cases.thresholds.plain_lp", lambda *_: 123.0)
+    with pytest.raises(measure.CheckError, match=r"123\.0"):
+        cases.CASES["records"](QUICK)
+
+
+def test_a_peer_that_is_not_there_is_listed(monkeypatch):
+    def gone(name, package):
+        raise peers.MissingError(f"missing: {package} is not installed")
+
+    monkeypatch.setattr(peers, "_module", gone)
+    listed = {e.name: e.why_not for case in cases.CASES["digest"](QUICK) for e in case.entries}
+    for name in ("fastdigest", "pytdigest", "datasketches", "tdigest (pure Python)"):
+        assert "not installed" in listed[name]
+
+
+def test_a_peer_that_fails_is_listed_with_its_message(monkeypatch, tmp_path):
+    worker = tmp_path / "conditionalconformal_worker.py"
+    worker.write_text(
+        'print(\'{"numpy": "9"}\', flush=True)\ninput()\nprint(\'{"error": "TypeError: no"}\')\n'
+    )
+    monkeypatch.setattr(peers, "_HERE", tmp_path)
+    monkeypatch.setattr(peers, "_OWN_PYTHON", Path(sys.executable))
+    ones = np.ones((3, 1), dtype=bool)
+    with peers.ConditionalConformal() as peer:
+        run = peer.problem(np.arange(3.0), ones, ones[:1], 0.1, warm=False)
+        with pytest.raises(peers.MissingError, match="failed on NumPy 9: TypeError: no"):
+            run()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_oracles_agree_with_each_other_and_with_the_solver(seed):
+    problem = data.overlapping(200, groups=3, atoms=6, seed=seed)
+    coreset = _coreset(problem)
+    ones = np.ones(200)
+    for row, found in zip(coreset.membership, _solve_all(coreset), strict=True):
+        lp = oracles.plain_lp(problem.scores, problem.membership, ones, 1.0, 0.1, row)
+        assert found == pytest.approx(lp, rel=1e-8)
+        if math.isfinite(lp):
+            bracket = oracles.bisection(problem.scores, problem.membership, ones, 1.0, 0.1, row)
+            width = 1e-3 * (2 * problem.scores.max() - problem.scores.min())
+            assert lp - 1e-9 <= bracket <= lp + width
+
+
+def test_ratios_are_taken_within_turns():
+    """A machine that is ten times slower for one turn does not change a ratio."""
+    ours = measure.Timing((1.0, 10.0, 1.0))
+    peer = measure.Timing((2.0, 20.0, 2.0))
+    assert measure.Ratio.of(peer, ours).median == 2.0
+    assert measure.Ratio.of(peer, ours).by_turn == (2.0, 2.0, 2.0)
+
+
+def test_targets_are_judged_by_their_direction():
+    assert measure.at_most("", 1.0, 2.0).met
+    assert not measure.at_most("", 3.0, 2.0).met
+    assert measure.at_least("", 3.0, 2.0).met
+    assert not measure.at_least("", 1.0, 2.0).met
+
+
+def test_a_missed_target_is_reported_as_missed():
+    entry = measure.Entry("gcfcp", measure.Timing((1.0,)))
+    case = measure.Case("k", "w", "d", (entry,), (measure.at_most("claim", 3.0, 2.0),))
+    assert "**missed**" in "\n".join(report.target_table([case], quick=False))
+    assert "not judged" in "\n".join(report.target_table([case], quick=True))
+
+
+def test_the_step_error_is_that_of_the_definition():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        values = np.sort(rng.integers(0, 12, size=30).astype(float))
+        means = np.sort(rng.choice(np.arange(0, 12, 0.5), size=5, replace=False))
+        weights = rng.random(5) + 0.1
+        at = np.concatenate([values, means, values - 1e-9, means - 1e-9])
+        F = (values <= at[:, None]).mean(axis=1)
+        F_hat = ((means <= at[:, None]) * weights).sum(axis=1) / weights.sum()
+        assert step_error(values, means, weights) == pytest.approx(np.abs(F - F_hat).max())
+
+
+def test_peak_memory_counts_what_is_allocated():
+    assert 8e6 <= measure.peak_memory(lambda: np.ones(10**6)) < 9e6

@@ -143,7 +143,14 @@ def test_no_difference_of_published_counts_is_small(seed: int, n: int, m: int) -
     shown = np.flatnonzero(~found.suppressed)
     assert ((found.total[shown] == 0) | (found.total[shown] >= m)).all()
     assert (found.atom_total >= m).all()
+    outside = int((~rows.any(axis=1)).sum())
+    assert found.uncovered >= outside
+    assert found.uncovered == 0 or found.uncovered >= m
+    rest = n - found.atom_total.sum()
+    assert rest == 0 or rest >= m or n < m
     for g in shown:
+        rest = n - found.total[g]
+        assert rest == 0 or rest >= m or found.total[g] == 0
         rest = found.total[g] - found.atom_total[found.atom_membership[:, g]].sum()
         assert rest == 0 or rest >= m
     for g, h in itertools.permutations(shown, 2):

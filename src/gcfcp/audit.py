@@ -46,10 +46,10 @@ is why `kept` needs a margin.
 
 Disclosure control: with `min_count=m` a group or an atom of fewer than m records is suppressed, and
 so is what would give it away by subtraction: an atom, where the group less its other atoms would be
-small, or a group, where it is nested in another and the rest would be small. Of a suppressed group
-only a bound on its size is published, a multiple of m; an interval takes these records as missed at
-its lower end and as covered at its upper, so it holds all the same. (Other linear combinations of
-overlapping groups are not examined.)
+small, or a group, where it is nested in another (or in all n records) and the rest would be small.
+Of a suppressed group only a bound on its size is published, a multiple of m; an interval takes
+these records as missed at its lower end and as covered at its upper, so it holds all the same.
+(Other linear combinations of overlapping groups are not examined.)
 
 The bytes of an audit (kind b"A", version 1 of the container in `codec`): the header's fields are
 those of `Audit`, the counts as lists of integers (null where suppressed), the key of an atom as the
@@ -308,14 +308,12 @@ def publish(
     atom_total = counts.total[named]
     member = inside.astype(np.int64).T  # (G, a)
     total = member @ atom_total
-    hide_group, hide_atom = _suppressed(inside, atom_total, min_count)
+    outside = int(counts.total[~named].sum())
+    hide_group, hide_atom, hide_outside = _suppressed(inside, atom_total, outside, min_count)
 
     def by_group(values: NDArray[Any], hidden: int) -> NDArray[Any]:
         return np.where(hide_group, hidden, member @ values[named])
 
-    uncovered = int(counts.total[~named].sum())
-    if uncovered < min_count:
-        uncovered = 0 if uncovered == 0 else min_count
     shown = ~hide_atom
     return Audit(
         client=client,
@@ -324,7 +322,7 @@ def publish(
         min_count=min_count,
         alpha=None if alpha is None else _checked_alpha(alpha),
         predictor=predictor,
-        uncovered=uncovered,
+        uncovered=-(-outside // min_count) * min_count if hide_outside else outside,
         total=by_group(counts.total, -1),
         covered=by_group(counts.covered, -1),
         bound=np.where(hide_group, -(-total // min_count) * min_count, total),
@@ -339,40 +337,50 @@ def publish(
     )
 
 
-def _suppressed(inside: Bools, atom_total: Ints, m: int) -> tuple[Bools, Bools]:
-    """Groups and atoms to hide: the small ones, and what would give them away by subtraction."""
-    group_total = inside.astype(np.int64).T @ atom_total
-    hide_group = (group_total > 0) & (group_total < m)
-    hide_atom = atom_total < m
-    order = np.argsort(atom_total, kind="stable")
+def _suppressed(inside: Bools, atom_total: Ints, outside: int, m: int) -> tuple[Bools, Bools, bool]:
+    """Groups, atoms and whether the records in no group are to be hidden: what is small, and what
+    would give something small away by subtraction.
+
+    n is published, so all records together are one more group here, which is never hidden, and
+    those in no group one more atom of it.
+    """
+    G, a = inside.shape[1], len(inside)
+    cells = np.zeros((a + 1, G + 1), dtype=np.bool_)
+    cells[:a, :G] = inside
+    cells[:, G] = True
+    size = np.append(atom_total, outside)
+    group_size = cells.astype(np.int64).T @ size
+    hide_group = (group_size > 0) & (group_size < m)
+    hide_group[G] = False
+    hide_cell = size < m
+    order = np.argsort(size, kind="stable")
 
     def hide_one_of(candidates: Bools) -> bool:
-        """Hide the smallest atom still shown among the candidates; it has at least m records."""
-        shown = order[(candidates & ~hide_atom)[order]]
+        """Hide the smallest cell still shown among the candidates; it has at least m records."""
+        shown = order[(candidates & ~hide_cell)[order]]
         if len(shown):
-            hide_atom[shown[0]] = True
+            hide_cell[shown[0]] = True
         return bool(len(shown))
 
     def leak() -> bool:
         """Close one leak, if there is one."""
-        groups = np.flatnonzero(~hide_group & (group_total > 0))
+        groups = np.flatnonzero(~hide_group & (group_size > 0))
         for g in groups:
-            if 0 < atom_total[inside[:, g] & hide_atom].sum() < m and hide_one_of(inside[:, g]):
+            if 0 < size[cells[:, g] & hide_cell].sum() < m and hide_one_of(cells[:, g]):
                 return True
         for g in groups:
-            for h in groups:
-                if h == g or (inside[:, h] & ~inside[:, g]).any():
+            for h in groups[groups < G]:
+                if h == g or (cells[:, h] & ~cells[:, g] & (size > 0)).any():
                     continue
-                rest = inside[:, g] & ~inside[:, h]
-                if 0 < atom_total[rest].sum() < m:
-                    hide_group[h if group_total[h] < group_total[g] else g] = True
+                if 0 < size[cells[:, g] & ~cells[:, h]].sum() < m:
+                    hide_group[h] = True
                     return True
         return False
 
     if m > 1:
         while leak():
             pass
-    return hide_group, hide_atom
+    return hide_group[:G], hide_cell[:a], bool(outside and hide_cell[a])
 
 
 def _checked_alpha(alpha: Any) -> float:

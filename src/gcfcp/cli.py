@@ -87,7 +87,9 @@ _EXPERIMENTS = f"One of {', '.join(e.value for e in Experiment)}."
 
 # --- options that several commands share --------------------------------------------------------
 
-Data = Annotated[str, typer.Argument(help="CSV or Parquet file, or - for standard input.")]
+Data = Annotated[
+    str, typer.Argument(metavar="DATA", help="CSV or Parquet file, or - for standard input.")
+]
 Summaries = Annotated[
     list[str], typer.Argument(metavar="SUMMARY...", help="Files that summarize or merge wrote.")
 ]
@@ -230,7 +232,9 @@ def summarize(
 
 @app.command(epilog="Example: gcfcp inspect hospital-a.gcfcp")
 def inspect(
-    file: Annotated[str, typer.Argument(help="A summary, an audit or a predictor; or -.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A summary, an audit or a predictor; or -.")
+    ],
     as_json: Json = False,
 ) -> None:
     """Say what a file discloses, before it is sent."""

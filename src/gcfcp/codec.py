@@ -22,6 +22,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import secrets
 import struct
 from os import PathLike
@@ -47,6 +48,7 @@ MALFORMED = (
 
 MAX_DEPTH = 32
 """Levels of a JSON text. Nothing of ours has ten; a thousand would exhaust whoever walks them."""
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
 def explain(error: Exception) -> str:
@@ -104,8 +106,11 @@ def from_json(text: str | bytes, *, constants: bool = False) -> Any:
 
     constants: take NaN and Infinity, which Python writes and JSON has not, for a better message.
     """
+    whole = text if isinstance(text, str) else str(text, "utf-8")
     try:
-        value = json.loads(text, parse_constant=float if constants else _refuse)
+        value = json.loads(whole, parse_constant=float if constants else _refuse)
+        if _SURROGATE.search(whole):  # half of a pair, if it stays one, could never be written
+            json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("nested too deeply") from None
     level = [value]

@@ -174,7 +174,7 @@ def _reading(name: str) -> Iterator[None]:
 
 
 def _listed(names: Any, limit: int = 12) -> str:
-    some = [repr(n) for n in names]
+    some = [f"{n!r:.60}" for n in names]
     return ", ".join(some[:limit]) + (f", ... ({len(some)} in all)" if len(some) > limit else "")
 
 

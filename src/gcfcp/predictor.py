@@ -44,6 +44,7 @@ Bools = NDArray[np.bool_]
 
 _FORMAT, _VERSION = "gcfcp predictor", 1
 _PROBABILITY_SCORES = (scores.THR, scores.APS, scores.RAPS)
+_HEAVIEST = 2.0**200  # weights of ours are below 2**60, and products of these must be finite
 _EXPANSION = 100  # bytes that a membership matrix may take for each byte of a file
 
 
@@ -455,8 +456,8 @@ def _coreset_from_json(
             raise GCFCPError("the weights of an atom must be positive")
     test = _number(data["test"])
     with np.errstate(over="ignore"):
-        if not test > 0 or not test + sum(w.sum() for w in weights) < np.inf:
-            raise GCFCPError("the weights must be positive and have a finite sum")
+        if not test > 0 or not test + sum(w.sum() for w in weights) < _HEAVIEST:
+            raise GCFCPError("the weights must be positive, and their sum below 2**200")
     coreset = Coreset(
         membership=membership,
         start=np.cumsum([0, *map(len, values)]),

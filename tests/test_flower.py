@@ -16,6 +16,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed; it comes with gcfcp[test]")
+
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
@@ -605,6 +608,13 @@ def test_a_question_arrives_as_it_was_asked() -> None:
             assert got.score == score
 
 
+def test_every_code_has_a_meaning_and_the_guide_lists_it() -> None:
+    guide = (Path(__file__).parents[1] / "docs/flower.md").read_text()
+    for code in Code:
+        assert code.meaning
+        assert f"`{code}`" in guide
+
+
 # --- the ready app --------------------------------------------------------------------------------
 
 
@@ -747,10 +757,12 @@ def test_a_dead_site_is_a_code_and_its_own_log_says_why(
     }
     with pytest.raises(GCFCPError, match="0 clients answered"):
         run_ready(sites, nodes)
+    printed = capfd.readouterr()
+    assert "gcfcp: failed: 0 clients answered" in printed.out
     found = {e["node"]: e["code"] for e in record_of(sites / "round")["clients"]}
     assert found == {str(k): code for k, (_, code) in enumerate(cases.values())}
     said = capfd.readouterr()
-    log = caplog.text + said.err + said.out
+    log = caplog.text + printed.err + printed.out + said.err + said.out
     assert "'min-cuont'" in log
     assert SECRET not in log
 

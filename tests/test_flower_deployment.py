@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("flwr", reason="Flower is not installed; it comes with gcfcp[test]")
+
 from gcfcp import cli
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples/flower"))

@@ -103,7 +103,11 @@ def app_of(setup: Setup) -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        conduct(grid, *setup(context.run_config))
+        try:
+            conduct(grid, *setup(context.run_config))
+        except GCFCPError as error:
+            say(f"failed: {error}")  # in one line, before Flower shows where it came from
+            raise
 
     return app
 

@@ -83,12 +83,15 @@ class Store:
             "bytes": len(data),
             "sha256": hashlib.sha256(data).hexdigest(),
         }
-        if self._lines_out is None:
-            # A crash may have cut the last line short: begin on a new one.
-            self._lines_out = open(self._journal, "a", encoding="utf-8")  # noqa: SIM115
-            self._lines_out.write("\n" * _is_cut_short(self._journal))
-        self._lines_out.write(json.dumps(line) + "\n")
-        self._lines_out.flush()
+        try:
+            if self._lines_out is None:
+                # A crash may have cut the last line short: begin on a new one.
+                self._lines_out = open(self._journal, "a", encoding="utf-8")  # noqa: SIM115
+                self._lines_out.write("\n" * _is_cut_short(self._journal))
+            self._lines_out.write(json.dumps(line) + "\n")
+            self._lines_out.flush()
+        except OSError as error:
+            raise GCFCPError(f"cannot write {self._journal}: {error.strerror}") from None
 
     def close(self) -> None:
         if self._lines_out is not None:

@@ -112,8 +112,10 @@ def app_of(setup: Setup) -> ServerApp:
     return app
 
 
-def say(line: str) -> None:
-    print(f"gcfcp: {line}", flush=True)
+def say(text: str) -> None:
+    """To the terminal; under Flower this is what `flwr log` and `flwr run --stream` show."""
+    for line in text.splitlines():
+        print(f"gcfcp: {line}", flush=True)
 
 
 def conduct(
@@ -393,8 +395,8 @@ class _Round:
             total = sum(left.values(), Fraction(0))
             mixture = {k: float(w / total) for k, w in left.items()} if total else "uniform"
         found = gcfcp.merge_audits(audits.values(), mixture)
-        for audit in audits.values():
-            self.say(f"{audit.client}: audited {audit.n:,} records")
+        for client in sorted(audits):
+            self.say(f"{client}: audited {audits[client].n:,} records")
         self.say(str(found))
         self.result["audit"] = found.to_dict()
         return found

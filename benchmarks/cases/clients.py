@@ -138,19 +138,13 @@ def _sent(clients: int, distinct: int) -> Iterator[bytes]:
         yield summary.to_bytes()
 
 
-@dataclass(frozen=True)
-class Arrival:
-    """A calibration of clients whose summaries came as bytes, and what it took."""
+def _arrive(stream: Iterable[bytes], clients: int) -> tuple[gcfcp.Calibration, float, int]:
+    """From bytes to table: the calibration, seconds, and bytes sent.
 
-    calibration: gcfcp.Calibration
-    seconds: float
-    sent: int  # bytes
-
-
-def _arrive(stream: Iterable[bytes], clients: int) -> Arrival:
-    """From bytes to table. Up to two regions' worth of clients are pooled as they are; more are
-    merged region by region as they come, and no more than one region is held at a time."""
-    sent, seconds, regions = 0, 0.0, []
+    Up to two regions' worth of clients are pooled as they are; more are merged region by region as
+    they come, and no more than one region is held at a time.
+    """
+    sent, took, regions = 0, 0.0, []
     stream = iter(stream)
     size = REGION if clients > 2 * REGION else clients
     while files := list(islice(stream, size)):  # making the bytes is not what is timed
@@ -159,41 +153,64 @@ def _arrive(stream: Iterable[bytes], clients: int) -> Arrival:
         if size < clients:
             received = [gcfcp.merge(received, f"region-{len(regions):03}")]
         regions += received
-        seconds += time.perf_counter() - began
+        took += time.perf_counter() - began
         sent += sum(map(len, files))
     began = time.perf_counter()
     calibration = gcfcp.calibrate(regions, ALPHA)
-    return Arrival(calibration, seconds + time.perf_counter() - began, sent)
+    return calibration, took + time.perf_counter() - began, sent
 
 
-def _peak_rss(clients: int, distinct: int) -> tuple[int, float]:
-    """In a process of its own: the most memory that it held beyond an idle one, and seconds."""
-    kilobyte = 1 if sys.platform == "darwin" else 1024
+@dataclass(frozen=True)
+class Arrival:
+    """What a calibration of clients whose summaries came as bytes took."""
+
+    timing: Timing
+    sent: int  # bytes
+    peak: int  # bytes that the process held at most, beyond what it held before
+    summaries: tuple[bytes, ...]  # what was calibrated: the clients' own, or the regions'
+
+    @property
+    def calibration(self) -> gcfcp.Calibration:
+        return gcfcp.calibrate([gcfcp.ClientSummary.from_bytes(b) for b in self.summaries], ALPHA)
+
+
+def _arrival(clients: int, distinct: int, turns: int) -> Arrival:
+    """For a process of its own, whose peak memory is then that of this many clients."""
     _originals(min(clients, distinct))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * kilobyte
-    arrival = _arrive(_sent(clients, distinct), clients)
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * kilobyte
-    return after - before, arrival.seconds
+    before = _peak()
+    calibration, took, sent = _arrive(_sent(clients, distinct), clients)
+    peak = _peak() - before
+    times = [took] + [_arrive(_sent(clients, distinct), clients)[1] for _ in range(turns - 1)]
+    kept = tuple(s.to_bytes() for s in calibration.summaries)
+    return Arrival(Timing(tuple(times)), sent, peak, kept)
+
+
+def _peak() -> int:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def growth_with_clients(scale: Scale) -> list[Case]:
     counts = (5, 20) if scale.quick else (10, 10**3, 10**5)
     distinct = counts[1]
-    entries, arrivals = [], {}
+    arrivals: dict[int, Arrival] = {}
     for K in counts:
         turns = 1 if K > 2 * REGION else scale.turns
-        runs = [_arrive(_sent(K, distinct), K) for _ in range(turns)]
-        arrivals[K] = runs[0]
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            peak, _ = pool.submit(_peak_rss, K, distinct).result()
-        figures = {
-            "bytes a client": runs[0].sent / K,
-            "peak MB": peak / 1e6,
-            "memory a client, bytes": peak / K,
-            "microseconds a client": Timing(tuple(r.seconds for r in runs)).median / K * 1e6,
-        }
-        timing = Timing(tuple(r.seconds for r in runs))
-        entries.append(Entry(f"K = {K:,}", timing, figures=figures))
+            arrivals[K] = pool.submit(_arrival, K, distinct, turns).result()
+    entries = [
+        Entry(
+            f"K = {K:,}",
+            found.timing,
+            figures={
+                "bytes a client": found.sent / K,
+                "peak MB": found.peak / 1e6,
+                "memory a client, bytes": found.peak / K,
+                "microseconds a client": found.timing.median / K * 1e6,
+            },
+        )
+        for K, found in arrivals.items()
+    ]
     checks = [_pooled_is_exact(arrivals[counts[0]])]
     if counts[-1] > 2 * REGION:
         checks.append(_merged_is_certified(arrivals[counts[1]], arrivals[counts[-1]]))
@@ -235,7 +252,7 @@ def _pooled_is_exact(arrival: Arrival) -> str:
 def _merged_is_certified(pooled: Arrival, merged: Arrival) -> str:
     """The repeated clients have the same distribution as the originals, so the merged digests may
     differ from the pooled centroids by no more than the merges certify, and only downwards."""
-    regions = merged.calibration.summaries
+    regions, clients = merged.calibration.summaries, pooled.calibration.summaries
     for a, row in enumerate(regions[0].membership):
         values, counts, added = [], [], 0
         for s in regions:
@@ -246,7 +263,7 @@ def _merged_is_certified(pooled: Arrival, merged: Arrival) -> str:
             added += int(s.errors[a])
         originals = [
             (s.values[s.start[a] : s.start[a + 1]], s.counts[s.start[a] : s.start[a + 1]])
-            for s in pooled.calibration.summaries
+            for s in clients
         ]
         grid = np.unique(np.concatenate(values))
         F_merged = _cdf(np.concatenate(values), np.concatenate(counts), grid)

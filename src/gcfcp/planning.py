@@ -17,6 +17,7 @@ import numpy as np
 
 from gcfcp.client import ClientSummary
 from gcfcp.pooling import Mixture, Problem, Weights, problem_of, shares_of
+from gcfcp.screening import Screening, screen
 from gcfcp.server import AtomRecord, atom_records, names_of, shares_of_test, solve_table
 
 
@@ -50,6 +51,7 @@ class Plan:
     groups: tuple[GroupPlan, ...]
     atoms: tuple[AtomRecord, ...]
     advice: tuple[str, ...]
+    screening: tuple[Screening, ...] = ()  # who is unlike the others; see `screening`
 
     @property
     def finite(self) -> bool:
@@ -69,6 +71,7 @@ class Plan:
             for a in self.atoms
             if a.reason is not None
         ]
+        lines += [f"  ! {s}" for s in self.screening if s.flagged]
         return "\n".join([*lines, *(f"  -> {a}" for a in self.advice)])
 
 
@@ -124,6 +127,7 @@ def plan(
         groups=tuple(groups),
         atoms=records,
         advice=_advice(problem, records),
+        screening=screen(problem.summaries),
     )
 
 

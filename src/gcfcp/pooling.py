@@ -47,6 +47,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gcfcp import scores
 from gcfcp.client import ClientSummary
 from gcfcp.digest import TDigest
 from gcfcp.errors import GCFCPError
@@ -79,6 +80,7 @@ def in_order(summaries: Iterable[ClientSummary]) -> tuple[ClientSummary, ...]:
         raise GCFCPError("there are no summaries: at least one client is needed")
     ordered = tuple(by_client[name] for name in sorted(by_client))
     _check_alike(ordered)
+    _check_range(ordered)
     owner: dict[str, str] = {}
     for s in ordered:
         for name, _ in s.members:
@@ -105,6 +107,22 @@ def _check_alike(summaries: Sequence[ClientSummary]) -> None:
                     f"{s.client} was summarised with {what} {theirs!r}, {first.client} with "
                     f"{ours!r}: all clients must use the same"
                 )
+
+
+def _check_range(summaries: Sequence[ClientSummary]) -> None:
+    """Scores that their own definition rules out: 1 - p beyond [0, 1], or |y - f| below 0."""
+    first = summaries[0]
+    try:
+        score: Any = scores.from_name(first.score, first.parameters)
+    except GCFCPError:
+        return  # an own score, whose range nobody knows here
+    for s in summaries:
+        low, high = s.values.min(initial=score.upper), s.values.max(initial=score.lower)
+        if low < score.lower or high > score.upper:
+            raise GCFCPError(
+                f"{s.client} has scores from {low:.6g} to {high:.6g}, and score {s.score!r} is "
+                f"from {score.lower:g} to {score.upper:g}: find out how they were made"
+            )
 
 
 def check_alpha(alpha: Any) -> Fraction:

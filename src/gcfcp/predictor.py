@@ -20,7 +20,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -35,6 +35,7 @@ from gcfcp import codec, scores
 from gcfcp.client import LIBRARY, ClientSummary, check_name, describe_score
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups
+from gcfcp.screening import screen
 from gcfcp.server import AtomRecord, Calibration
 from gcfcp.solver import Coreset
 from gcfcp.table import ThresholdTable
@@ -52,9 +53,10 @@ _EXPANSION = 100  # bytes that a membership matrix may take for each byte of a f
 class Predictor:
     """A score with calibrated thresholds: `Predictor(score, calibration)`.
 
-    score: one of `gcfcp.scores`, any object with `of` and `predict`, or a name; with only a name,
-    predictions are taken as the matrix (n, L) of the scores of all labels. calibration: what
-    `calibrate` or one of `gcfcp.methods` returns. The clients' score and this one must be the same.
+    score: one of `gcfcp.scores` or its name, any object with `of` and `predict`, or any other
+    name, with which predictions are taken as the matrix (n, L) of the scores of all labels.
+    calibration: what `calibrate` or one of `gcfcp.methods` returns. The clients' score and this
+    one must be the same.
     """
 
     score: Any
@@ -71,6 +73,8 @@ class Predictor:
         self.table  # noqa: B018 (an error here and now if there is none)
         if isinstance(self.calibration, Calibration):
             _check_score(self.score, self.calibration)
+        if isinstance(self.score, str):
+            object.__setattr__(self, "score", _named(self.score, _parameters(self.calibration)))
         object.__setattr__(self, "records", getattr(self.calibration, "table", None))
 
     @cached_property
@@ -161,7 +165,7 @@ class Predictor:
 
     def _thresholds_for(self, prediction: Any, membership: Any) -> Floats:
         thresholds = self.thresholds(membership)
-        n = len(prediction)
+        n = len(prediction) if np.ndim(prediction) else 1
         if len(thresholds) != n:
             raise GCFCPError(
                 f"there are {n} predictions and {len(thresholds)} membership rows: give one each"
@@ -234,6 +238,16 @@ def _compare(matrix: Any, thresholds: Floats) -> Bools:
     return sets
 
 
+def _named(name: str, parameters: Mapping[str, Any]) -> Any:
+    """The score of gcfcp that has this name; an own one is known by it and no more."""
+    return scores.from_name(name, parameters) if name in scores.NAMES else name
+
+
+def _parameters(calibration: Any) -> Mapping[str, Any]:
+    known = isinstance(calibration, Calibration)
+    return calibration.summaries[0].parameters if known else {}
+
+
 def _check_score(score: Any, calibration: Calibration) -> None:
     name, parameters = describe_score(score)
     summary = calibration.summaries[0]
@@ -249,16 +263,20 @@ def _check_score(score: Any, calibration: Calibration) -> None:
 def _provenance(calibration: Calibration) -> dict[str, Any]:
     """Where the thresholds come from, in plain values."""
     first = calibration.summaries[0]
+    unlike = {s.client: str(s) for s in screen(calibration.summaries) if s.flagged}
     return {
         "alpha": calibration.alpha,
         "mixture": calibration.mixture,
         "merge": calibration.merge,
-        "recompression_delta": calibration.delta,
+        "recompression_delta": calibration.recompression_delta,
         "rule": calibration.rule,
         "representative": first.representative,
         "model": first.model,
         "test_weight": calibration.test_weight,
-        "clients": [_client(s, calibration.shares[s.client]) for s in calibration.summaries],
+        "clients": [
+            _client(s, calibration.shares[s.client]) | {"unlike": unlike.get(s.client)}
+            for s in calibration.summaries
+        ],
         "guarantee": [asdict(g) for g in calibration.guarantee],
     }
 
@@ -483,8 +501,4 @@ def _score_from_json(data: Any, own: Any) -> Any:
                 f"{describe_score(own)[0]!r} {describe_score(own)[1]!s:.60}"
             )
         return own
-    try:
-        scores.from_name(name)
-    except GCFCPError:
-        return name  # an own score, known by its name: matrices of scores can be compared
-    return scores.from_name(name, parameters)
+    return _named(name, parameters)

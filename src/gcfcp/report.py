@@ -747,6 +747,8 @@ def _client_note(client: Mapping[str, Any]) -> str:
     uncovered = fig.number(client.get("uncovered"))
     if uncovered:
         notes.append(f"{fig.counted(uncovered, 'record')} in no group")
+    if client.get("unlike"):
+        notes.append("unlike the others")
     return ", ".join(notes)
 
 
@@ -787,6 +789,7 @@ def _client_notes(predictor: Predictor, given: Sequence[Mapping[str, Any]]) -> l
             f"{fig.counted(uncovered, 'record')} belong to no group, and nothing is promised for "
             "such records."
         )
+    notes += [_sentence(c["unlike"]) for c in given if isinstance(c.get("unlike"), str)]
     return notes
 
 

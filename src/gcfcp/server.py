@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from gcfcp.client import ClientSummary, check_name
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import Groups
+from gcfcp.influence import Influence, influences
 from gcfcp.pooling import (
     Mixture,
     Problem,
@@ -118,6 +119,13 @@ class Calibration:
     def groups(self) -> Groups:
         return self.summaries[0].groups
 
+    @property
+    def recompression_delta(self) -> float | None:
+        """The delta that centroids were merged with; None if they were pooled."""
+        if self.merge == "pool":
+            return None
+        return max(s.delta for s in self.summaries) if self.delta is None else self.delta
+
     def thresholds(self, membership: Any, rng: Generator | None = None) -> Floats:
         """S* of each row's atom; +inf where nothing smaller is valid. (n, G) gives (n,), a
         label-dependent (n, L, G) gives (n, L). With `rng`, randomised thresholds."""
@@ -164,6 +172,11 @@ class Calibration:
             delta=self.delta,
             eta=self.eta,
         )
+
+    def influence(self) -> tuple[Influence, ...]:
+        """How much each client moves each group's thresholds, exactly, by leaving it out: one
+        record for each client and group. Cost: a calibration for each client."""
+        return influences(self)
 
 
 def calibrate(

@@ -64,8 +64,8 @@ def main(splits: int = SPLITS) -> None:
         "delta",
         drawn,
         "The least coverage over seven groups against the bytes sent, for three ways of "
-        "compressing: upper representatives stay at or above the promise at every size, means "
-        "fall below it when few bytes are sent.",
+        "compressing: upper representatives stay above the promise at every size and approach it "
+        "from above; means are close to it, and below it where the fewest bytes are sent.",
     )
     rows = []
     for delta in DELTAS:

@@ -55,7 +55,7 @@ class Visits:
         order = rng.permutation(len(self.y))
         train, rest = order[:TRAIN], order[TRAIN:]
         calibration, test = rest[:CALIBRATION], rest[CALIBRATION:]
-        model = PoissonRegressor(alpha=1e-3, max_iter=1000)
+        model = PoissonRegressor(alpha=1e-3, solver="newton-cholesky")
         model.fit(self.features[train], self.y[train])
         scores = SCORE.of(model.predict(self.features), self.y)
         clients = {}

@@ -50,7 +50,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gcfcp import codec
+from gcfcp import codec, scores
 from gcfcp.digest import ROUNDED_BITS, Representative, TDigest
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import MAX_NAME, Groups, find_atoms, pack
@@ -450,7 +450,8 @@ def assemble(
     check_name("client", client)
     delta, min_count = _checked_delta(delta), _checked_min_count(min_count)
     name, parameters = describe_score(score)
-    limit = getattr(score, "upper", None)
+    known = scores.from_name(name) if isinstance(score, str) and name in scores.NAMES else score
+    limit = getattr(known, "upper", None)
     if not isinstance(limit, int | float) or not math.isfinite(limit):
         limit = None  # none is known
     counts = [s.count if hasattr(s, "digest") else len(s) for s in by_atom]
@@ -458,7 +459,7 @@ def assemble(
     hidden = np.zeros(len(groups), dtype=np.int64)
     kept: list[int] = []
     digests: list[TDigest] = []
-    for i, (scores, row, count) in enumerate(zip(by_atom, membership, counts, strict=True)):
+    for i, (own, row, count) in enumerate(zip(by_atom, membership, counts, strict=True)):
         if not row.any():
             outside = count
         if count < min_count:  # of those in no group, too: their number would describe them
@@ -468,7 +469,7 @@ def assemble(
             uncovered = count
         else:
             kept.append(i)
-            digests.append(_digest(scores, delta, representative, min_count, limit))
+            digests.append(_digest(own, delta, representative, min_count, limit))
     if outside:
         warnings.warn(
             f"{client}: {outside} of {sum(counts)} records belong to no group and have no part "

@@ -325,6 +325,7 @@ class RAPS(_RankedScore):
 # --- by name ----------------------------------------------------------------------------------
 
 _BY_NAME: dict[str, Any] = {s.name: s for s in (AbsoluteResidual, CQR, THR, APS, RAPS)}
+NAMES = tuple(_BY_NAME)
 
 
 def from_name(name: str, parameters: Mapping[str, Any] | None = None) -> Score:

@@ -1,0 +1,518 @@
+"""Prediction from one small file: to the bit, from NumPy alone, and nothing believed unread."""
+
+import json
+import math
+import subprocess
+import sys
+import tracemalloc
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import gcfcp
+from gcfcp import GCFCPError, GCFCPWarning, Groups, Predictor, calibrate, methods, summarize
+from gcfcp.scores import APS, CQR, RAPS, THR, AbsoluteResidual
+
+GROUPS = Groups(["all", "even", "late"])
+L = 5
+
+
+def data(n, seed=0):
+    """Probabilities, labels and memberships."""
+    rng = np.random.default_rng(seed)
+    probabilities = rng.dirichlet(np.full(L, 0.5), size=n)
+    labels = np.array([rng.choice(L, p=p) for p in probabilities])
+    best = probabilities.argmax(axis=1)
+    membership = np.column_stack([np.ones(n, dtype=bool), best % 2 == 0, best >= 3])
+    return probabilities, labels, membership
+
+
+def calibrated(score, n=400, alpha=0.1, clients=2, rule="simultaneous", merge="pool", **options):
+    told = []
+    for k in range(clients):
+        probabilities, labels, membership = data(n, k)
+        rng = np.random.default_rng(k)
+        if isinstance(score, AbsoluteResidual | CQR):
+            prediction = probabilities[:, :2].cumsum(axis=1) if isinstance(score, CQR) else labels
+            scores = score.of(prediction, labels + rng.normal(size=n))
+        elif isinstance(score, str):
+            scores = 1 - probabilities[np.arange(n), labels]
+        else:
+            scores = score.of(probabilities, labels, rng=rng)
+        options = {"delta": 50} | options
+        told.append(
+            summarize(scores, membership, groups=GROUPS, client=f"k{k}", score=score, **options)
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GCFCPWarning)
+        return calibrate(told, alpha, rule=rule, merge=merge)
+
+
+EVERY_ROW = np.array([[a, b, c] for a in (0, 1) for b in (0, 1) for c in (0, 1)][1:], dtype=bool)
+
+
+# --- sets and intervals ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("score", [THR(), APS(), APS(randomized=False), RAPS(lam=0.1, k_reg=2)])
+def test_a_label_is_in_the_set_iff_its_score_is_at_most_the_threshold(score):
+    predictor = Predictor(score, calibrated(score))
+    probabilities, _, membership = data(300, 7)
+    sets = predictor.predict_set(probabilities, membership, rng=np.random.default_rng(1))
+    every = score.all(probabilities, rng=np.random.default_rng(1))
+    assert np.array_equal(sets, every <= predictor.thresholds(membership)[:, None])
+    assert sets.dtype == bool
+    assert sets.shape == (300, L)
+
+
+def test_intervals():
+    score = AbsoluteResidual()
+    predictor = Predictor(score, calibrated(score))
+    _, _, membership = data(50, 7)
+    f = np.linspace(-1, 1, 50)
+    intervals = predictor.predict_interval(f, membership)
+    t = predictor.thresholds(membership)
+    assert intervals == pytest.approx(np.column_stack([f - t, f + t]))
+    cqr = Predictor(CQR(), calibrated(CQR()))
+    pairs = np.column_stack([f, f + 1])
+    t = cqr.thresholds(membership)
+    assert cqr.predict_interval(pairs, membership) == pytest.approx(
+        pairs + np.column_stack([-t, t])
+    )
+
+
+def test_infinite_thresholds_give_everything():
+    few = calibrated(THR(), n=3)
+    assert all(math.isinf(r.threshold) for r in few.table)
+    probabilities, _, membership = data(20, 3)
+    assert Predictor(THR(), few).predict_set(probabilities, membership).all()
+    few = calibrated(AbsoluteResidual(), n=3)
+    intervals = Predictor(AbsoluteResidual(), few).predict_interval(np.zeros(20), membership)
+    assert intervals.tolist() == [[-math.inf, math.inf]] * 20
+
+
+def test_groups_may_depend_on_the_label():
+    predictor = Predictor(THR(), calibrated(THR()))
+    probabilities, _, _ = data(40, 9)
+    membership = np.random.default_rng(0).random((40, L, 3)) < 0.5
+    membership[..., 0] = True
+    sets = predictor.predict_set(probabilities, membership)
+    for y in range(L):
+        alone = predictor.predict_set(probabilities, membership[:, y])
+        assert np.array_equal(sets[:, y], alone[:, y])
+
+
+@pytest.mark.parametrize("score", [THR(), APS(), RAPS(), "own"])
+def test_an_empty_set_gets_the_best_label_if_asked(score):
+    predictor = Predictor(score, calibrated(score, alpha=0.9))
+    probabilities, _, membership = data(200, 5)
+    given = 1 - probabilities if isinstance(score, str) else probabilities
+    rng = [np.random.default_rng(2) for _ in range(2)]
+    sets = predictor.predict_set(given, membership, rng=rng[0])
+    filled = predictor.predict_set(given, membership, rng=rng[1], allow_empty=False)
+    empty = ~sets.any(axis=1)
+    assert empty.any()
+    assert np.array_equal(sets[~empty], filled[~empty])
+    assert filled[empty].sum(axis=1).tolist() == [1] * int(empty.sum())
+    assert np.array_equal(filled[empty].argmax(axis=1), probabilities[empty].argmax(axis=1))
+
+
+class Distance:
+    """An own score: the distance of a label's number from a real prediction."""
+
+    name = "distance"
+
+    def __init__(self, scale=1.0):
+        self.parameters = {"scale": scale}
+
+    def all(self, prediction, rng=None):
+        return self.parameters["scale"] * np.abs(np.arange(L) - np.asarray(prediction)[:, None])
+
+    def of(self, prediction, y, rng=None):
+        return self.all(prediction)[np.arange(len(y)), y]
+
+    def predict(self, prediction, thresholds, rng=None):
+        return self.all(prediction) <= np.reshape(thresholds, (len(thresholds), -1))
+
+
+def own_calibration(score):
+    rng = np.random.default_rng(0)
+    prediction = rng.uniform(0, L - 1, size=300)
+    labels = np.clip(np.rint(prediction + rng.normal(size=300)), 0, L - 1).astype(int)
+    _, _, membership = data(300)
+    told = summarize(
+        score.of(prediction, labels), membership, groups=GROUPS, client="k", score=score
+    )
+    return calibrate([told], 0.2)
+
+
+def test_a_score_of_ones_own(tmp_path):
+    score, (_, _, membership) = Distance(2.0), data(30, 1)
+    predictor = Predictor(score, own_calibration(score))
+    prediction = np.linspace(-3, 7, 30)
+    sets = predictor.predict_set(prediction, membership)
+    assert np.array_equal(sets, score.all(prediction) <= predictor.thresholds(membership)[:, None])
+    filled = predictor.predict_set(prediction, membership, allow_empty=False)
+    assert filled[0].tolist() == [True, False, False, False, False]
+    assert filled[-1].tolist() == [False, False, False, False, True]
+    predictor.save(tmp_path / "p.json")
+    # By its name alone, matrices of scores are compared; with the object, all is as before.
+    named = Predictor.load(tmp_path / "p.json")
+    assert named.score == "distance"
+    assert np.array_equal(named.predict_set(score.all(prediction), membership), sets)
+    again = Predictor.load(tmp_path / "p.json", score=Distance(2.0))
+    assert np.array_equal(again.predict_set(prediction, membership), sets)
+    with pytest.raises(GCFCPError, match=r"made for score 'distance' \{'scale': 2.0\}, not for"):
+        Predictor.load(tmp_path / "p.json", score=Distance(3.0))
+    with pytest.raises(GCFCPError, match="not for 'thr'"):
+        Predictor.load(tmp_path / "p.json", score=THR())
+    with pytest.raises(GCFCPError, match="only a name and cannot be inverted"):
+        named.predict_interval(prediction, membership)
+
+
+def test_a_score_that_cannot_rank_labels_says_so():
+    class Bare:
+        name = "bare"
+
+        def of(self, prediction, y, rng=None):
+            return np.asarray(prediction)
+
+        def predict(self, prediction, thresholds, rng=None):
+            return np.zeros((len(prediction), 2), dtype=bool)
+
+    told = summarize(np.arange(50.0), np.ones((50, 3)), groups=GROUPS, client="k", score=Bare())
+    predictor = Predictor(Bare(), calibrate([told], 0.1))
+    assert not predictor.predict_set(np.zeros(3), np.ones((3, 3))).any()
+    with pytest.raises(GCFCPError, match="'bare' has no `all"):
+        predictor.predict_set(np.zeros(3), np.ones((3, 3)), allow_empty=False)
+
+
+def test_the_name_of_a_score_is_the_score():
+    calibration = calibrated(RAPS(lam=0.1, k_reg=1, randomized=False))
+    predictor = Predictor("raps", calibration)
+    assert predictor.score == RAPS(lam=0.1, k_reg=1, randomized=False)
+    assert Predictor.from_json(predictor.to_json()).score == predictor.score
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_is_an_error():
+    calibration = calibrated(THR())
+    probabilities, _, membership = data(10)
+    predictor = Predictor(THR(), calibration)
+    for wrong, words in [
+        (lambda: Predictor(APS(), calibration), "summarised with score 'thr' .*given 'aps'"),
+        (lambda: Predictor("other", calibration), "summarised with score 'thr'"),
+        (lambda: Predictor(None, calibration), "score=None is neither"),
+        (lambda: Predictor(7, calibration), "score=7 is neither"),
+        (lambda: Predictor(THR(), 5), "int holds no thresholds"),
+        (lambda: Predictor(THR(), None), "NoneType holds no thresholds"),
+        (lambda: predictor.predict_set(probabilities[:9], membership), "9 predictions and 10"),
+        (lambda: predictor.predict_set(0.5, membership), "1 predictions and 10"),
+        (lambda: predictor.predict_interval(probabilities, membership), "use predict_set"),
+        (lambda: predictor.predict_set(probabilities * 2, membership), "sum to 2"),
+        (lambda: predictor.predict_set(probabilities, membership[:, :2]), "2 columns for 3 groups"),
+        (lambda: Predictor(RAPS(lam=1), calibrated(RAPS())), "use the same"),
+        (
+            lambda: Predictor(AbsoluteResidual(), calibrated(AbsoluteResidual())).predict_set(
+                np.zeros(10), membership
+            ),
+            "use predict_interval",
+        ),
+    ]:
+        with pytest.raises(GCFCPError, match=words) as error:
+            wrong()
+        assert "\n" not in str(error.value)
+
+
+def test_matrices_of_scores_are_checked():
+    predictor = Predictor("own", calibrated("own"))
+    _, _, membership = data(4)
+    with pytest.raises(GCFCPError, match=r"shape \(4,\)"):
+        predictor.predict_set(np.zeros(4), membership)
+    with pytest.raises(GCFCPError, match="1 NaN"):
+        predictor.predict_set([[0.0, math.nan]] + [[0.0, 0.0]] * 3, membership)
+
+
+# --- the file -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("score", "options"),
+    [
+        (THR(), {}),
+        (APS(randomized=False), {"merge": "recompress"}),
+        (RAPS(), {"rule": "max"}),
+        (AbsoluteResidual(), {"n": 3}),
+        (THR(), {"min_count": 12}),
+        (THR(), {"n": 60, "min_count": 12}),
+        ("own", {"representative": "mean"}),
+        (CQR(), {"alpha": 1 / 3}),
+    ],
+)
+def test_the_round_trip_is_exact(score, options, tmp_path):
+    predictor = Predictor(score, calibrated(score, **options))
+    predictor.save(tmp_path / "p.json")
+    loaded = Predictor.load(tmp_path / "p.json")
+    assert loaded.to_json() == predictor.to_json()  # saved again it is the same text
+    assert loaded.score == predictor.score
+    assert loaded.records == predictor.records
+    assert loaded.groups.fingerprint == GROUPS.fingerprint
+    a, b = predictor.table, loaded.table
+    assert (a.alpha, a.rule) == (b.alpha, b.rule)
+    assert a.thresholds_by_atom.tobytes() == b.thresholds_by_atom.tobytes()
+    # Atoms that were not seen: solved after loading as before, to the bit, whatever was suppressed.
+    assert predictor.thresholds(EVERY_ROW).tobytes() == loaded.thresholds(EVERY_ROW).tobytes()
+    if a.rule == "simultaneous":
+        rng = [np.random.default_rng(0), np.random.default_rng(0)]
+        rows = np.repeat(EVERY_ROW, 20, axis=0)
+        assert np.array_equal(predictor.thresholds(rows, rng[0]), loaded.thresholds(rows, rng[1]))
+
+
+def test_the_file_can_be_read_by_people(tmp_path):
+    predictor = Predictor(THR(), calibrated(THR(), model="sha256:12", merge="recompress"))
+    text = predictor.to_json()
+    read = json.loads(text)
+    assert read["format"] == "gcfcp predictor"
+    assert read["version"] == 1
+    assert read["score"] == {"name": "thr", "parameters": {}}
+    assert read["alpha"] == "1/10"
+    assert read["groups"]["names"] == ["all", "even", "late"]
+    for entry, record in zip(read["table"], predictor.calibration.table, strict=True):
+        assert entry["groups"] == list(record.groups)
+        assert entry["threshold"] == record.threshold
+    provenance = read["provenance"]
+    assert (provenance["alpha"], provenance["mixture"]) == (0.1, "uniform")
+    assert (provenance["merge"], provenance["recompression_delta"]) == ("recompress", 50.0)
+    assert provenance["model"] == "sha256:12"
+    assert [c["client"] for c in provenance["clients"]] == ["k0", "k1"]
+    assert [c["n"] for c in provenance["clients"]] == [400, 400]
+    assert [g["group"] for g in provenance["guarantee"]] == ["all", "even", "late"]
+    infinite = Predictor(THR(), calibrated(THR(), n=3)).to_json()
+    assert '"threshold": "inf"' in infinite
+    assert "too few records" in infinite
+    assert "NaN" not in infinite
+    assert "Infinity" not in infinite
+
+
+def test_the_coreset_can_be_left_out(tmp_path):
+    predictor = Predictor(THR(), calibrated(THR()))
+    predictor.save(tmp_path / "small.json", coreset=False)
+    predictor.save(tmp_path / "whole.json")
+    small = Predictor.load(tmp_path / "small.json")
+    assert (tmp_path / "small.json").stat().st_size < (tmp_path / "whole.json").stat().st_size / 2
+    seen = predictor.table.membership
+    assert np.array_equal(small.thresholds(seen), predictor.thresholds(seen))
+    with pytest.raises(GCFCPError, match="saved without: save it with coreset=True"):
+        small.thresholds(EVERY_ROW)
+    largest = Predictor(THR(), calibrated(THR(), rule="max"))
+    small = Predictor.from_json(largest.to_json(coreset=False))  # this rule needs none
+    assert np.array_equal(small.thresholds(EVERY_ROW), largest.thresholds(EVERY_ROW))
+
+
+def test_every_method_makes_a_predictor(tmp_path):
+    clients = []
+    for k in range(2):
+        probabilities, labels, membership = data(200, k)
+        clients.append((THR().of(probabilities, labels), membership))
+    probabilities, _, membership = data(20, 9)
+    for method in (methods.split_cp, methods.fedcp, methods.gcfcp, methods.mondrian_fedcp):
+        result = method(clients, 0.1)
+        predictor = Predictor(THR(), result)
+        loaded = Predictor.from_json(predictor.to_json())
+        assert loaded.provenance == json.loads(json.dumps(predictor.provenance))
+        assert np.array_equal(
+            loaded.predict_set(probabilities, membership),
+            probabilities >= 1 - result.thresholds(membership)[:, None],
+        )
+
+
+# --- what is refused when it is read --------------------------------------------------------------
+
+
+def altered(**changes):
+    read = json.loads(Predictor(THR(), calibrated(THR(), n=60)).to_json())
+    for path, value in changes.items():
+        *parents, last = [int(k) if k.isdigit() else k for k in path.split("__")]
+        where = read
+        for key in parents:
+            where = where[key]
+        if value is ...:
+            del where[last]
+        else:
+            where[last] = value
+    return json.dumps(read)
+
+
+HOSTILE = [
+    {"format": "gcfcp summary"},
+    {"version": 2},
+    {"version": "1"},
+    {"score__name": "a\x00b"},
+    {"score__name": ["thr"]},
+    {"score": None},
+    {"score__parameters": {"lam": 1}},
+    {"score__name": "raps", "score__parameters": {"lam": -1}},
+    {"score__parameters": 5},
+    {"alpha": 0.1},
+    {"alpha": "0.1"},
+    {"alpha": "1/0"},
+    {"alpha": "11/10"},
+    {"alpha": "0/10"},
+    {"alpha": "1e-999999999"},
+    {"alpha": "-1/10"},
+    {"alpha": "9" * 100_000 + "/" + "9" * 100_001},
+    {"rule": "median"},
+    {"rule": ["max"]},
+    {"rule": "max"},
+    {"rule": "constant", "table": []},
+    {"groups__fingerprint": "0" * 64},
+    {"groups__names": ["all", "even"]},
+    {"groups__names": ["all", "even", "even"]},
+    {"groups__predicates": ["TRUE"]},
+    {"groups": []},
+    {"table": None},
+    {"table": {}},
+    {"table__0": 5},
+    {"table__0__threshold": "nan"},
+    {"table__0__threshold": None},
+    {"table__0__threshold": "1.0"},
+    {"table__0__threshold": True},
+    {"table__0__threshold": 10**400},
+    {"table__0__groups": ["nobody"]},
+    {"table__0__groups": []},
+    {"table__0__groups": None},
+    {"table__0__groups": [["all"]]},
+    {"table__0__count": -1},
+    {"table__0__count": 1.5},
+    {"table__0__weight": "inf"},
+    {"table__0__reason": 5},
+    {"group_thresholds": [1.0, 2.0, 3.0]},
+    {"group_thresholds": [1.0], "rule": "max"},
+    {"group_thresholds": "abc", "rule": "max"},
+    {"hopeless": ["nobody"]},
+    {"hopeless": 5},
+    {"provenance": []},
+    {"coreset__test": 0},
+    {"coreset__test": -1},
+    {"coreset__test": "inf"},
+    {"coreset__atoms": []},
+    {"coreset__atoms": None},
+    {"coreset__atoms__0__values": []},
+    {"coreset__atoms__0__values": [2.0, 1.0], "coreset__atoms__0__weights": [1, 1]},
+    {"coreset__atoms__0__values": ["inf", "inf"], "coreset__atoms__0__weights": [1, 1]},
+    {"coreset__atoms__0__values": ["-inf", 1], "coreset__atoms__0__weights": [1, 1]},
+    {"coreset__atoms__0__values": [1, 2], "coreset__atoms__0__weights": [1]},
+    {"coreset__atoms__0__values": [1, 2], "coreset__atoms__0__weights": [1, 0]},
+    {"coreset__atoms__0__values": [1, 2], "coreset__atoms__0__weights": [1e308, 1e308]},
+    {"coreset__atoms__0__values": [1, 2], "coreset__atoms__0__weights": [1, "inf"]},
+    {"coreset__atoms__0__groups": []},
+    {"coreset__atoms__0__groups": ["all", "even", "late", "nobody"]},
+    {"coreset__carriers": [True]},
+    {"coreset__carriers": "abc"},
+    {"coreset__carriers": 5},
+    *({key: ...} for key in ("format", "version", "score", "groups", "alpha", "rule", "table",
+                             "group_thresholds", "coreset", "hopeless", "provenance")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", HOSTILE, ids=lambda c: str(c)[:60])
+def test_a_hostile_file_is_one_error(changes):
+    with pytest.raises(GCFCPError) as error:
+        Predictor.from_json(altered(**changes), "p.json")
+    message = str(error.value)
+    assert message.startswith("p.json ")
+    assert "\n" not in message
+    assert len(message) < 400
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "5",
+        '"x"',
+        "[" * 10**5,
+        "{}",
+        b"\xff\xfe",
+        '{"format": NaN}',
+        b"GCFCPS",
+    ],
+    ids=repr,
+)
+def test_what_is_no_predictor_is_refused(text):
+    with pytest.raises(GCFCPError, match="is not a predictor"):
+        Predictor.from_json(text)
+
+
+def test_a_small_file_cannot_ask_for_a_large_matrix():
+    """Atoms by groups grow with the square of a file that lists both."""
+    names = [f"g{i:05d}" for i in range(20_000)]
+    groups = Groups(names)
+    read = json.loads(altered())
+    read["groups"] = {"names": names, "predicates": None, "fingerprint": groups.fingerprint}
+    read["table"] = [{"groups": [name], "threshold": 1} for name in names]
+    text = json.dumps(read)
+    tracemalloc.start()
+    with pytest.raises(GCFCPError, match="20000 atoms of 20000 groups are more than it can hold"):
+        Predictor.from_json(text)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 60 * len(text)
+
+
+# --- anywhere -------------------------------------------------------------------------------------
+
+BLOCKED = ["scipy", "polars", "typer", "rich", "matplotlib", "jinja2", "flwr", "pandas", "sklearn"]
+
+
+def test_numpy_alone_loads_and_predicts(tmp_path):
+    predictor = Predictor(THR(), calibrated(THR()))
+    predictor.save(tmp_path / "p.json")
+    probabilities, _, _ = data(7, 3)
+    np.savez(
+        tmp_path / "d.npz",
+        p=probabilities,
+        m=EVERY_ROW,
+        sets=predictor.predict_set(probabilities, EVERY_ROW),
+    )
+    program = f"""
+import sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {BLOCKED!r}:
+            raise ImportError(name + " is blocked")
+sys.meta_path.insert(0, Block())
+import numpy as np, gcfcp
+d = np.load("d.npz")
+sets = gcfcp.Predictor.load("p.json").predict_set(d["p"], d["m"])
+assert np.array_equal(sets, d["sets"])
+print("the same")
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert run.stdout == "the same\n", run.stderr
+
+
+def test_many_threads_predict_the_same(tmp_path):
+    predictor = Predictor(THR(), calibrated(THR()))
+    text = predictor.to_json()
+    probabilities, _, _ = data(700, 4)
+    membership = np.repeat(EVERY_ROW, 100, axis=0)
+    expected = predictor.predict_set(probabilities, membership)
+    shared = Predictor.from_json(text)
+    with ThreadPoolExecutor(8) as pool:
+        jobs = [pool.submit(shared.predict_set, probabilities, membership) for _ in range(24)]
+        assert all(np.array_equal(job.result(), expected) for job in jobs)
+
+
+def test_the_library_that_wrote_a_file_is_named():
+    read = json.loads(Predictor(THR(), calibrated(THR(), n=60)).to_json())
+    assert read["library"] == f"gcfcp {gcfcp.__version__}"

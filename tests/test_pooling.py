@@ -156,17 +156,17 @@ def test_order_and_repeats_make_no_difference():
 
 
 def test_what_does_not_go_together_is_refused_with_both_sides():
-    a = client("a", 10, score="thr", model="m1")
+    a = client("a", 10, score="mine", model="m1")
     for other, words in [
         ({"groups": Groups(["all", "b"])}, r"b was summarised for groups \w{8}\.\., a for \w{8}"),
-        ({"score": "aps"}, "b was summarised with score 'aps', a with 'thr'"),
+        ({"score": "aps"}, "b was summarised with score 'aps', a with 'mine'"),
         ({"model": "m2"}, "b was summarised with model 'm2', a with 'm1'"),
         ({"model": None}, "b was summarised with model None, a with 'm1'"),
         ({"representative": "mean"}, "b was summarised with representative 'mean', a with 'upper'"),
     ]:
         with pytest.raises(GCFCPError, match=words):
-            in_order([a, client("b", 10, **({"score": "thr", "model": "m1"} | other))])
-    same = {"score": "thr", "model": "m1"}
+            in_order([a, client("b", 10, **({"score": "mine", "model": "m1"} | other))])
+    same = {"score": "mine", "model": "m1"}
     with pytest.raises(GCFCPError, match=r"parameters \{'lam': 0.1\}, a with \{\}"):
         in_order([a, replace(client("b", 10, **same), parameters={"lam": 0.1})])
     in_order([a, client("b", 10, delta=5, min_count=2, **same)])  # these may differ

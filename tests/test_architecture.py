@@ -106,4 +106,6 @@ def test_every_room_is_there() -> None:
 def test_the_diagram_shows_every_room() -> None:
     drawn = (PLAN.parent / "architecture.svg").read_text()
     for room in ROOMS:
-        assert f">{room['name']}<" in drawn, f"{room['name']} is not drawn: python docs/measure"
+        assert f">{room['name']}<" in drawn, (
+            f"{room['name']} is not drawn: python docs/measure architecture"
+        )

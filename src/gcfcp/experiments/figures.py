@@ -178,7 +178,7 @@ def bands(
         ax.plot([a + 0.02, b - 0.02], [y, y], color="0.35", linewidth=3, solid_capstyle="butt")
         ax.text((a + b) / 2, y + 0.06, f"G{g + 1}", ha="center", fontsize=8, color="0.25")
     ax.set_ylim(low, high)
-    ax.set_xlim(float(x[0]), float(x[-1]))
+    ax.set_xlim(min(a for a, _ in intervals), max(b for _, b in intervals))
     ax.set_xlabel("x" + (f"   ({outside} test points lie outside the picture)" if outside else ""))
     ax.set_ylabel("y")
     _bare(ax)

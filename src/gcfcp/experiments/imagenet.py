@@ -282,7 +282,7 @@ def _columns(design: str, G: int, bins: int) -> list[int]:
 def group_names(settings: Settings, G: int) -> list[str]:
     categories = G - settings["bins"]
     named = CATEGORIES if categories == len(CATEGORIES) else [f"s{i}" for i in range(categories)]
-    ends = {0: " (most ambiguous)", settings["bins"] - 1: " (least)"}
+    ends = {0: " (most ambiguous)", settings["bins"] - 1: " (least ambiguous)"}
     return [*named, *(f"margin {b + 1}{ends.get(b, '')}" for b in range(settings["bins"]))]
 
 
@@ -478,6 +478,7 @@ def _clients_table(summary: tables.Summary, context: Any) -> list[str]:
             worst, group = summary.worst(**where)
             mixed, _ = summary.worst("mixture_coverage", **where)
             size = summary.mean("size", group=evaluate.EVERYONE, **where)
+            by_group = [summary.mean("coverage", group=g, **where) for g in summary.groups(**where)]
             rows.append(
                 [
                     K,
@@ -485,6 +486,7 @@ def _clients_table(summary: tables.Summary, context: Any) -> list[str]:
                     summary.mean("coverage", group=evaluate.EVERYONE, **where),
                     f"{worst:.3f} ({group})",
                     f"{mixed:.3f}",
+                    sum(m.below(1 - settings["alpha"]) for m in by_group),
                     size.show(2),
                 ]
             )
@@ -497,6 +499,7 @@ def _clients_table(summary: tables.Summary, context: Any) -> list[str]:
                 "marginal coverage",
                 "worst group",
                 "worst group, mixture",
+                "groups below by 3 SE",
                 "set size",
             ],
             rows,

@@ -168,8 +168,8 @@ def costs_table(costs: Records, variants: Sequence[Variant], **where: Any) -> st
         )
     note = (
         "All clients together: scores or centroids, of which a client sends equal ones of an atom "
-        "once, and the bytes of the messages. Seconds are those of the whole method, clients and "
-        "server one after the other, with every core of this machine at work.\n\n"
+        "once, and the bytes of the messages. Seconds are processor time of the whole method on "
+        "this machine, all clients and the server one after the other.\n\n"
     )
     return note + markdown(
         [

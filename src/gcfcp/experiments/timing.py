@@ -2,7 +2,8 @@
 
 The paper (appendix D) finds S* of each test point by bisection; each step solves the dual (P1), a
 linear program with a variable for every score of the problem. Doing that for thousands of points
-takes hours, so it is timed on a few and the mean is what a point costs.
+takes hours, so it is timed on a few and the mean is what a point costs. Times are processor time,
+which other programs on the machine disturb least.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from gcfcp import methods
 from gcfcp.solver import Coreset
 
-_STEPS = 50  # of the bisection, as in the authors' script
+STEPS = 50  # of the bisection, as in the authors' script
 
 
 def bisection(coreset: Coreset, alpha: float, row: NDArray[np.bool_]) -> float:
@@ -30,7 +31,7 @@ def bisection(coreset: Coreset, alpha: float, row: NDArray[np.bool_]) -> float:
     equal = np.vstack([rows, row]).astype(np.float64).T
     bounds = np.column_stack([-alpha * weights, (1 - alpha) * weights])
     low, high = 0.0, 1.05 * float(np.abs(coreset.values).max()) + 1e-8
-    for _ in range(_STEPS):
+    for _ in range(STEPS):
         middle = (low + high) / 2
         solved: Any = linprog(  # type: ignore[call-overload]
             -np.append(coreset.values, middle),
@@ -55,9 +56,9 @@ def seconds_a_point(
     coreset = result.threshold_table.coreset
     assert coreset is not None
     ours = result.thresholds(membership[:points])
-    started = time.perf_counter()
+    started = time.process_time()
     found = [bisection(coreset, alpha, row) for row in membership[:points]]
-    spent = (time.perf_counter() - started) / points
+    spent = (time.process_time() - started) / points
     return spent, float(np.max(np.abs(np.array(found) - ours)))
 
 
@@ -73,10 +74,10 @@ def speedups(
     for the first of `theirs`."""
     times: list[dict[str, Any]] = []
     for variant in [*theirs, *ours]:
-        started = time.perf_counter()
+        started = time.process_time()
         result = getattr(methods, variant.method)(clients, alpha, **variant.options)
         result.thresholds(membership)
-        spent = (time.perf_counter() - started) / len(membership)
+        spent = (time.process_time() - started) / len(membership)
         entry = {"method": variant.key, "problem": result.problem, "table_seconds": spent}
         if variant in theirs:
             bisected, apart = seconds_a_point(result, alpha, membership, points)

@@ -272,11 +272,12 @@ def _speed_text(speed: dict[str, Any], shown: list[evaluate.Variant], context: A
             )
     return [
         "\n## Speed-up against per-point CondCP\n",
-        f"The paper's way solves some {timing._STEPS} linear programs (HiGHS) for each test point. "
+        f"The paper's way solves some {timing.STEPS} linear programs (HiGHS) for each test point. "
         f"It was timed on {points} points of one run and scaled: the mean is what a point costs. "
         "Ours is one table for all atoms and a lookup for each of the test points, clients' "
-        "digests included, divided by their number. Seconds are of this machine; the last column "
-        "is how far the two thresholds lie apart at most.\n",
+        "digests included, divided by their number. Where a digest keeps every score, bisection "
+        "gains nothing from it. Times are processor time of this machine; the last column is how "
+        "far the two thresholds lie apart at most.\n",
         tables.markdown(
             [
                 "method",

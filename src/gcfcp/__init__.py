@@ -9,6 +9,9 @@ overlapping family, under a stated mixture of the clients.
     sets = gcfcp.Predictor(score, calibration).predict_set(probabilities, membership)   # anywhere
 """
 
+from importlib import import_module
+from typing import Any
+
 from gcfcp import methods, scores
 from gcfcp.audit import Audit, AuditReport, audit, merge_audits
 from gcfcp.client import ClientSummary, Disclosure, summarize
@@ -46,3 +49,12 @@ __all__ = [
     "scores",
     "summarize",
 ]
+
+_ADAPTERS = ("flower", "plots")  # with libraries of their own, which importing gcfcp must not load
+
+
+def __getattr__(name: str) -> Any:
+    """`gcfcp.plots` and `gcfcp.flower` are imported when they are first used."""
+    if name in _ADAPTERS:
+        return import_module(f"gcfcp.{name}")
+    raise AttributeError(f"module 'gcfcp' has no attribute {name!r}")

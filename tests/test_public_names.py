@@ -1,0 +1,164 @@
+"""The names that people build on: exactly these, and importing them costs next to nothing."""
+
+import importlib
+import inspect
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import gcfcp
+
+ROOT = Path(__file__).parent.parent
+
+NAMES = {
+    "AtomRecord", "Audit", "AuditReport", "Calibration", "ClientSummary", "DigestBuilder",
+    "Disclosure", "GCFCPError", "GCFCPWarning", "Groups", "Guarantee", "Plan", "Predictor",
+    "TDigest", "ThresholdTable", "audit", "calibrate", "merge", "merge_audits", "methods", "plan",
+    "scores", "summarize",
+}  # fmt: skip
+SCORES = {"APS", "AbsoluteResidual", "CQR", "RAPS", "Score", "THR", "from_name"}
+METHODS = {
+    "Result", "Sent", "centralized_gcfcp", "condcp", "fedcp", "gcfcp", "group_digest",
+    "importance_weighted", "mondrian_fedcp", "split_cp",
+}  # fmt: skip
+
+
+def test_the_public_names_are_exactly_these():
+    assert set(gcfcp.__all__) == NAMES
+    assert len(gcfcp.__all__) == len(NAMES)
+    assert gcfcp.__all__ == sorted(gcfcp.__all__)
+    assert set(gcfcp.scores.__all__) == SCORES
+    assert set(gcfcp.methods.__all__) == METHODS
+    for name in NAMES:
+        assert getattr(gcfcp, name) is not None
+
+
+# What api.md shows: the calls themselves, by position and by name.
+SIGNATURES = {
+    "summarize": "scores membership *groups *client *delta=250 *representative='upper' "
+    "*min_count=1 *score=None *model=None",
+    "plan": "summaries alpha=0.1 mixture='uniform'",
+    "calibrate": "summaries alpha mixture='uniform' merge='pool' *rule='simultaneous'",
+    "Calibration.thresholds": "self membership rng=None",
+    "Calibration.retarget": "self mixture=None alpha=None",
+    "Calibration.without": "self *clients",
+    "Predictor": "score calibration",
+    "Predictor.predict_set": "self prediction membership",
+    "Predictor.predict_interval": "self prediction membership",
+    "Predictor.save": "self path",
+    "Predictor.load": "path",
+    "ClientSummary.to_bytes": "self",
+    "ClientSummary.from_bytes": "data",
+    "ClientSummary.save": "self path",
+    "ClientSummary.load": "path",
+    "Groups.from_toml": "path",
+    "Groups.membership": "self data",
+    "TDigest.from_values": "values delta=250 weights=None",
+    "TDigest.merge": "self *others",
+    "TDigest.cdf": "self t",
+    "TDigest.quantile": "self u",
+    "scores.APS": "randomized=True",
+    "scores.RAPS": "lam=0.01 k_reg=5 randomized=True",
+    "scores.THR.of": "self prediction y rng=None",
+    "scores.THR.predict": "self prediction thresholds rng=None",
+    "audit": "covered membership *groups *client *set_size=None",
+    "merge_audits": "audits mixture='uniform'",
+    "methods.split_cp": "clients alpha mixture='uniform'",
+    "methods.gcfcp": "clients alpha mixture='uniform' *delta=250 *representative='upper'",
+}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_calls_are_as_published(name):
+    """Everything that is published is there, in this order; more may follow."""
+    call = gcfcp
+    for part in name.split("."):
+        call = getattr(call, part)
+    parameters = list(inspect.signature(call).parameters.values())
+    given = iter(parameters)
+    for wanted in SIGNATURES[name].split():
+        by_name = wanted.startswith("*")
+        wanted, _, default = wanted.removeprefix("*").partition("=")
+        found = next(p for p in parameters if p.name == wanted) if by_name else next(given)
+        assert found.name == wanted
+        if default:
+            assert repr(found.default) == default
+        elif found.kind is not found.VAR_POSITIONAL:
+            assert found.default is found.empty
+
+
+def test_published_attributes_are_there():
+    for owner, names in {
+        gcfcp.Calibration: ["table", "guarantee", "thresholds", "retarget", "without"],
+        gcfcp.ClientSummary: ["disclosure"],
+        gcfcp.TDigest: ["means", "weights", "error", "merge", "cdf", "quantile"],
+        gcfcp.AtomRecord: ["membership", "threshold", "count", "weight", "reason"],
+        gcfcp.Guarantee: ["lower", "upper", "certified", "effective_n"],
+    }.items():
+        there = set(dir(owner)) | set(getattr(owner, "__dataclass_fields__", {}))
+        assert set(names) <= there, owner
+
+
+def fresh(program):
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout.strip()
+
+
+def test_importing_loads_numpy_and_nothing_else():
+    program = (
+        "import sys, numpy.random; numpys = set(sys.modules); "
+        "import gcfcp, json; new = {m.split('.')[0] for m in set(sys.modules) - numpys}; "
+        "print(json.dumps(sorted(new - set(sys.stdlib_module_names))))"
+    )
+    assert set(json.loads(fresh(program))) <= {"gcfcp", "numpy"}
+
+
+def test_adapters_come_when_they_are_used():
+    program = (
+        "import sys, gcfcp; early = 'gcfcp.plots' in sys.modules; gcfcp.plots; "
+        "print(early, 'gcfcp.plots' in sys.modules)"
+    )
+    assert fresh(program) == "False True"
+    with pytest.raises(AttributeError, match="module 'gcfcp' has no attribute 'nothing'"):
+        gcfcp.nothing  # noqa: B018
+
+
+def test_importing_has_no_side_effects():
+    program = (
+        "import warnings, logging, random, numpy as np; "
+        "state = [list(warnings.filters), random.getstate(), np.random.get_state()[1].tolist(), "
+        "np.geterr(), len(logging.root.handlers)]; import gcfcp; "
+        "after = [list(warnings.filters), random.getstate(), np.random.get_state()[1].tolist(), "
+        "np.geterr(), len(logging.root.handlers)]; print(state == after)"
+    )
+    assert fresh(program) == "True"
+
+
+def test_there_is_one_version():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert gcfcp.__version__ == project["version"]
+    assert f"gcfcp {gcfcp.__version__}" == gcfcp.client.LIBRARY
+    assert (Path(gcfcp.__file__).parent / "py.typed").exists()
+
+
+@pytest.mark.parametrize("name", sorted(NAMES - {"scores", "methods"}))
+def test_every_public_name_says_what_it_is(name):
+    doc = inspect.getdoc(getattr(gcfcp, name))
+    assert doc, name
+    assert not re.match(rf"{name}\(.*\)$", doc.splitlines()[0]), f"{name} has no docstring"
+
+
+def test_errors_are_value_errors_and_warnings_user_warnings():
+    assert issubclass(gcfcp.GCFCPError, ValueError)
+    assert issubclass(gcfcp.GCFCPWarning, UserWarning)
+    errors = importlib.import_module("gcfcp.errors")
+    raised = [c for c in vars(errors).values() if isinstance(c, type)]
+    assert set(raised) == {gcfcp.GCFCPError, gcfcp.GCFCPWarning}

@@ -63,7 +63,8 @@ def main(given: list[str] | None = None) -> int:
     (folder / "results.json").write_text(report.as_json(cases, where, scale.quick) + "\n")
     (folder / "results.md").write_text(report.as_markdown(cases, where, scale.quick))
     (folder / "targets.md").write_text(report.as_targets(cases, where, scale.quick))
-    (folder / "README-snippet.md").write_text(report.as_snippet(cases, where, scale.quick))
+    if not scale.quick:
+        (folder / "README-snippet.md").write_text(report.as_snippet(cases, where))
     chart = report.draw(cases, folder)
     if folder == _RESULTS:
         for path in chart:

@@ -200,9 +200,9 @@ def predictor_of(names: list[str], scale: float = 1.0, **options: object) -> gcf
     membership = np.eye(len(names), dtype=bool)[np.arange(400) % len(names)]
     scores = scale * rng.random(400)
     summary = gcfcp.summarize(
-        scores, membership, groups=groups, client="one", score="thr", **options
+        scores, membership, groups=groups, client="one", score="own", **options
     )
-    return gcfcp.Predictor("thr", gcfcp.calibrate([summary], alpha=0.1))
+    return gcfcp.Predictor("own", gcfcp.calibrate([summary], alpha=0.1))
 
 
 def audited(names: list[str], rates: list[float], n: int = 2000, **options: object) -> AuditReport:

@@ -93,6 +93,12 @@ Data = Annotated[
 Summaries = Annotated[
     list[str], typer.Argument(metavar="SUMMARY...", help="Files that summarize or merge wrote.")
 ]
+KnownKeys = Annotated[
+    str | None,
+    typer.Option(
+        help="File of clients and their public keys; what they have not signed is refused."
+    ),
+]
 PredictorFile = Annotated[
     str, typer.Argument(metavar="PREDICTOR", help="The file that calibrate wrote.")
 ]
@@ -335,6 +341,32 @@ def audit(
     )
 
 
+@app.command(epilog="Example: gcfcp keygen -o hospital-a.key")
+def keygen(
+    output: Annotated[str, typer.Option("-o", "--output", help="File of the private key.")],
+) -> None:
+    """Make a key to sign with; what is printed goes to the server, the file to nobody."""
+    from gcfcp import signing
+
+    print(signing.new_key(output))
+    console.note(f"{output} stays here; tell the server the public key above, by another way")
+
+
+@app.command(epilog="Example: gcfcp sign hospital-a.gcfcp --key hospital-a.key")
+def sign(
+    file: Annotated[str, typer.Argument(help="A summary or an audit.")],
+    key: Annotated[str, typer.Option(help="The private key that keygen made.")],
+    force: Force = False,
+) -> None:
+    """Sign a file; the signature is a small file beside it, and both are sent."""
+    from gcfcp import signing
+
+    output = file + signing.SUFFIX
+    _check_output(output, force)
+    _write(output, signing.sign(_read(file), key), force)
+    console.note(f"{output} written; send it with {file}")
+
+
 # --- at the server -----------------------------------------------------------------------------
 
 
@@ -345,13 +377,18 @@ def plan(
     mixture: MixtureText = "uniform",
     merge: MergeWay = Merge.POOL,
     rule: RuleName = Rule.SIMULTANEOUS,
+    known_keys: KnownKeys = None,
     as_json: Json = False,
 ) -> None:
     """Say what will be finite, and what is missing where it will not."""
     import gcfcp
 
     found = gcfcp.plan(
-        _load_summaries(summaries), alpha, _mixture(mixture), merge.value, rule=rule.value
+        _load_summaries(summaries, known_keys),
+        alpha,
+        _mixture(mixture),
+        merge.value,
+        rule=rule.value,
     )
     if as_json:
         console.show_json(asdict(found) | {"finite": found.finite})
@@ -377,6 +414,9 @@ def plan(
     console.lines(f"{len(found.atoms) - len(infinite)} of {len(found.atoms)} atoms will be finite")
     for atom in infinite:
         console.lines(f"  {' & '.join(atom.groups)}: {atom.reason}")
+    for screened in found.screening:
+        if screened.flagged:
+            console.lines(f"! {screened}")
     for advice in found.advice:
         console.lines(f"-> {advice}")
 
@@ -391,6 +431,7 @@ def merge(
     delta: Annotated[
         float | None, typer.Option(help="Fineness of the result; the members' largest.")
     ] = None,
+    known_keys: KnownKeys = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -398,7 +439,7 @@ def merge(
     import gcfcp
 
     _check_output(output, force, as_json)
-    merged = gcfcp.merge(_load_summaries(summaries), client, delta)
+    merged = gcfcp.merge(_load_summaries(summaries, known_keys), client, delta)
     _write(output, merged.to_bytes(), force)
     if as_json:
         members = [{"client": name, "n": n} for name, n in merged.members]
@@ -426,6 +467,7 @@ def calibrate(
             "never seen need."
         ),
     ] = True,
+    known_keys: KnownKeys = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -434,7 +476,7 @@ def calibrate(
     from gcfcp import scores
 
     _check_output(output, force, as_json)
-    loaded = _load_summaries(summaries)
+    loaded = _load_summaries(summaries, known_keys)
     result = gcfcp.calibrate(
         loaded, alpha, _mixture(mixture), merge.value, rule=rule.value, delta=delta
     )
@@ -686,10 +728,19 @@ def _fail_all(wrong: Sequence[str], total: int) -> None:
         raise GCFCPError(wrong[0])
 
 
-def _load_summaries(paths: Sequence[str]) -> list[ClientSummary]:
+def _load_summaries(paths: Sequence[str], known_keys: str | None = None) -> list[ClientSummary]:
+    from gcfcp import signing
     from gcfcp.client import ClientSummary
 
-    found: list[ClientSummary] = _load_all(paths, ClientSummary.from_bytes)
+    known = None if known_keys is None else signing.load_known(known_keys)
+
+    def load(data: bytes, name: str) -> ClientSummary:
+        summary = ClientSummary.from_bytes(data, name)
+        if known is not None:
+            signing.verify(data, signing.read_signature(name), summary.client, known, name)
+        return summary
+
+    found: list[ClientSummary] = _load_all(paths, load)
     _check_alike(paths, found)
     return found
 

@@ -5,7 +5,7 @@
 Makes data (invented: a risk model that is worse for the old), keys and certificates; starts a
 SuperLink with TLS and node authentication and three SuperNodes; runs one round with an audit;
 stops everything. Each command is printed, so that the same can be done on four machines: see the
-guide, docs/flower.md. Takes half a minute.
+guide, docs/flower.md.
 """
 
 from __future__ import annotations

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 import gcfcp.solver as solver_module
 import oracles
+from gcfcp import simplex
 from gcfcp.errors import GCFCPError
-from gcfcp.solver import Coreset, Solver, rational
+from gcfcp.pieces import Coreset, rational
+from gcfcp.solver import Solver
 
 ALPHAS = [Fraction(1, 100), Fraction(1, 20), Fraction(1, 10), Fraction(1, 5), Fraction(1, 3)]
 ALPHAS += [Fraction(1, 2)]
@@ -532,7 +534,7 @@ def test_the_judge_finds_the_optimum_from_anywhere(kind, monkeypatch):
     expected = [s.threshold for s in Solver(core, Fraction(1, 5)).solve(rows)]
     lazy = Solver(core, Fraction(1, 5))
     monkeypatch.setattr(
-        solver_module, "_descend", lambda pieces, walk, rows: (walk, np.zeros(len(rows), int))
+        solver_module, "descend", lambda pieces, walk, rows: (walk, np.zeros(len(rows), int))
     )
     assert [s.threshold for s in lazy.solve(rows)] == expected
 
@@ -542,5 +544,5 @@ def test_long_rays_are_walked_in_parts(kind, monkeypatch):
     core = dataclasses.replace(medium(21, kind, n=800, G=4).coreset, test=100.0)
     rows = core.membership
     expected = [s.threshold for s in Solver(core, Fraction(1, 5)).solve(rows)]
-    monkeypatch.setattr(solver_module, "_LONGEST_RAY", 0)
+    monkeypatch.setattr(simplex, "_LONGEST_RAY", 0)
     assert [s.threshold for s in Solver(core, Fraction(1, 5)).solve(rows)] == expected

@@ -47,9 +47,10 @@ from gcfcp.client import ClientSummary, summarize
 from gcfcp.digest import Representative
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import Groups, find_atoms
+from gcfcp.pieces import Coreset
 from gcfcp.pooling import Mixture, Problem, check_alpha, combined, problem_of
 from gcfcp.server import Calibration, calibrate
-from gcfcp.solver import Coreset, Solver
+from gcfcp.solver import Solver
 from gcfcp.table import ThresholdTable
 
 __all__ = [

@@ -52,7 +52,7 @@ from gcfcp.client import ClientSummary
 from gcfcp.digest import TDigest
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups, find_atoms
-from gcfcp.solver import Coreset, rational
+from gcfcp.pieces import Coreset, rational
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

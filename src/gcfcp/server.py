@@ -31,6 +31,7 @@ from gcfcp.client import ClientSummary, check_name
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import Groups
 from gcfcp.influence import Influence, influences
+from gcfcp.pieces import Coreset, rational
 from gcfcp.pooling import (
     Mixture,
     Problem,
@@ -40,7 +41,7 @@ from gcfcp.pooling import (
     problem_of,
     recompressed,
 )
-from gcfcp.solver import Coreset, Solver, rational
+from gcfcp.solver import Solver
 from gcfcp.table import ThresholdTable
 
 Floats = NDArray[np.float64]

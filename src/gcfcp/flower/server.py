@@ -37,10 +37,10 @@ from gcfcp.flower.client import differences
 from gcfcp.flower.exchange import Exchange, Node, Outcome, Say, Terms, utc
 from gcfcp.flower.protocol import Code, Question, Refusal, Request
 from gcfcp.flower.store import Store, write_json
+from gcfcp.pieces import rational
 from gcfcp.pooling import Mixture
 from gcfcp.predictor import Predictor
 from gcfcp.server import Calibration
-from gcfcp.solver import rational
 
 REPORTED = 20_000  # clients that a page can list
 

@@ -1,0 +1,397 @@
+"""The simplex over pieces, in floats, for many test rows side by side.
+
+A vertex is r = rank(Phi) independent atoms, each resting on one of its own scores (the basis).
+Every other atom knows how many of its scores lie below its theta; this is kept as a count and
+never read off a float. See `solver` for the problem, and for why the outcome is exact.
+
+Cost of a pivot: O(|A+| r) for each row, whatever n is.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gcfcp.errors import GCFCPError
+from gcfcp.pieces import SLOPE_TOLERANCE, ZERO, Pieces
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_VALUE_TOLERANCE = 2.0**-44  # of the scores that make up a theta
+_BLOCK = 128
+_REFRESH = 64  # pivots between two fresh factorisations
+_LONGEST_RAY = 2**22  # breakpoints that are laid out at a time
+_LARGEST_DETERMINANT = 2**20  # of a basis whose multiples a float inverse tells apart
+
+
+@dataclass
+class Walk:
+    """Where the simplex stands, for m test rows side by side. It is the loop variable of
+    `descend` and nothing more, and so the one mutable thing here."""
+
+    basis: Ints  # (m, r): basic atoms
+    at: Ints  # (m, a): a basic atom's breakpoint; else how many breakpoints lie below theta
+    inverse: Floats  # (m, r, r): of the basic rows
+    c: Floats  # (m, r): Phi_test in terms of the basic ones
+    t: Floats  # (m,): weight of the test row
+
+    def __getitem__(self, which: Ints | NDArray[np.bool_]) -> Walk:
+        return Walk(
+            self.basis[which], self.at[which], self.inverse[which], self.c[which], self.t[which]
+        )
+
+
+def snap(matrix: NDArray[np.floating[Any]]) -> Floats:
+    """Entries that are whole numbers but for rounding become whole, so that errors do not grow."""
+    whole = np.rint(matrix)
+    snapped: Floats = np.where(np.abs(matrix - whole) < ZERO, whole, matrix)
+    return snapped
+
+
+def pick(array: NDArray[Any], index: Ints) -> NDArray[Any]:
+    """array[i, index[i]] for every problem i."""
+    return array[np.arange(len(index))[:, None], index]
+
+
+def put(array: NDArray[Any], index: Ints, values: Any) -> None:
+    """array[i, index[i]] = values[i] for every problem i."""
+    array[np.arange(len(index))[:, None], index] = values
+
+
+def resting_scores(pieces: Pieces, walk: Walk) -> tuple[Floats, Floats]:
+    """The scores that each basis rests on, and 1.0 where that is the one at infinity."""
+    at = pick(walk.at, walk.basis)
+    infinite = pieces.infinite[walk.basis] & (at == pieces.size[walk.basis] - 1)
+    return pieces.values[pieces.start[walk.basis] + at], infinite.astype(np.float64)
+
+
+def along(pieces: Pieces, walk: Walk, vector: Floats) -> Floats:
+    """What every atom gets when the basic atoms get `vector`: Phi inv(Phi_basis) vector."""
+    beta = np.matmul(walk.inverse, vector[:, :, None])[:, :, 0]
+    reached: Floats = beta @ pieces.rows.T
+    return reached
+
+
+def _noise(pieces: Pieces, walk: Walk, scores: Floats) -> Floats:
+    """A bound on the rounding in theta, of every atom."""
+    beta = np.matmul(np.abs(walk.inverse), np.abs(scores)[:, :, None])[:, :, 0]
+    bound: Floats = _VALUE_TOLERANCE * (beta @ pieces.rows.T)
+    return bound
+
+
+def thetas(pieces: Pieces, walk: Walk) -> tuple[Floats, Floats, Floats]:
+    """theta of every atom: the number, its multiple of infinity, and the rounding it may carry."""
+    scores, infinite = resting_scores(pieces, walk)
+    number = along(pieces, walk, scores)
+    put(number, walk.basis, scores)
+    return number, along(pieces, walk, infinite), _noise(pieces, walk, scores)
+
+
+def locate(pieces: Pieces, walk: Walk) -> None:
+    """Set `at` of the atoms outside the basis of a single problem from theta."""
+    number, far, noise = (x[0] for x in thetas(pieces, walk))
+    shift = pieces.tie - along(pieces, walk, pieces.tie[walk.basis])[0]
+    finite = pieces.size - pieces.infinite
+    # Past all finite scores; past the one at infinity too, if there is one?
+    level = np.where(np.abs(far - 1) > ZERO, far - 1, number)
+    beyond = pieces.infinite & ((level > noise) | ((np.abs(level) <= noise) & (shift < 0)))
+    at = np.where(far > ZERO, finite + beyond, 0)
+    undecided = np.abs(far) <= ZERO
+    undecided[walk.basis[0]] = False
+    for a in np.flatnonzero(undecided):
+        own = pieces.values[pieces.start[a] : pieces.start[a] + finite[a]]
+        at[a] = own.searchsorted(number[a] - noise[a], side="left")
+        close = np.arange(at[a], own.searchsorted(number[a] + noise[a], side="right"))
+        if len(close):  # equal but for rounding: whole numbers tell, or else the shift
+            gaps = exact_gaps(pieces, walk, 0, np.full(len(close), a), close)
+            at[a] += sum((gap or shift[a]) < 0 for gap in (gaps[0] if gaps else [0] * len(close)))
+    at[walk.basis[0]] = walk.at[0, walk.basis[0]]
+    walk.at[0] = at
+
+
+def gradient_of(pieces: Pieces, walk: Walk) -> Floats:
+    """The slope of every atom at its theta, so that sum_A slope_A Phi_A = t Phi_test.
+
+    In the basis it is the multiplier, y = (t Phi_test - sum of slope Phi outside) inv(Phi_basis).
+    """
+    slope: Floats = pieces.slopes[pieces.first + walk.at]
+    put(slope, walk.basis, 0.0)
+    pull = slope @ pieces.rows
+    y = walk.t[:, None] * walk.c - np.matmul(pull[:, None, :], walk.inverse)[:, 0]
+    put(slope, walk.basis, y)
+    return slope
+
+
+def weight_tolerance(pieces: Pieces, walk: Walk) -> Floats:
+    """A bound on the rounding in y. A group of almost no weight is held to its own weight."""
+    weights = np.matmul(pieces.weight, np.abs(walk.inverse)) + np.abs(walk.t[:, None] * walk.c)
+    return SLOPE_TOLERANCE * np.asarray(weights)
+
+
+def violation(pieces: Pieces, walk: Walk) -> tuple[Ints, Ints, Floats, Floats]:
+    """The basic score whose multiplier is furthest outside its slopes, for the way it moves beta.
+
+    Returns its position, the direction it must move in (0: optimal), the derivative D of h along
+    its ray, and the rounding that D may carry. t is lowered by an infinitesimal.
+    """
+    left = pieces.first[walk.basis] + pick(walk.at, walk.basis)
+    y = pick(gradient_of(pieces, walk), walk.basis)
+    over, under = y - pieces.slopes[left + 1], pieces.slopes[left] - y
+    tolerance = weight_tolerance(pieces, walk)
+    over[(over < -tolerance) | ((over <= tolerance) & (walk.c > -ZERO))] = -np.inf
+    under[(under < -tolerance) | ((under <= tolerance) & (walk.c < ZERO))] = -np.inf
+    worst = np.maximum(over, under)
+    # Steepest: by how fast h falls for the way beta goes.
+    norms = np.sqrt(np.square(walk.inverse).sum(axis=1))
+    b = np.argmax(worst / norms, axis=1)
+    chosen = b[:, None]
+    D = -pick(worst, chosen)[:, 0]
+    direction = np.where(pick(over, chosen) >= pick(under, chosen), 1, -1)[:, 0]
+    return b, np.where(np.isinf(D), 0, direction), D, pick(tolerance, chosen)[:, 0]
+
+
+def exact_gaps(
+    pieces: Pieces, walk: Walk, i: int, atoms: Ints, index: Ints
+) -> tuple[list[int], int] | None:
+    """det (score - theta) of these breakpoints, exactly, as multiples of some unit; and det.
+
+    None if det(Phi_basis) is too large for the float inverse to tell its multiples apart.
+    """
+    basis = walk.basis[i]
+    det = round(math.exp(np.linalg.slogdet(pieces.rows[basis])[1]))
+    if det > _LARGEST_DETERMINANT:
+        return None
+    c = np.rint(det * (pieces.rows[atoms] @ walk.inverse[i])).astype(np.int64)
+    ahead = pieces.values[pieces.start[atoms] + index].tolist()
+    resting = pieces.values[pieces.start[basis] + walk.at[i, basis]].tolist()
+    ratios = [x.as_integer_ratio() for x in ahead + resting]
+    unit = max(q for _, q in ratios)  # all are powers of two
+    whole = [p * (unit // q) for p, q in ratios]
+    held = whole[len(ahead) :]
+    theta = [sum(k * s for k, s in zip(row, held, strict=True) if k) for row in c.tolist()]
+    return [det * s - x for s, x in zip(whole, theta, strict=False)], det
+
+
+def _ranks(
+    pieces: Pieces, walk: Walk, i: int, atoms: Ints, index: Ints, speed: Floats
+) -> list[int]:
+    """The order in which a ray meets these breakpoints, exactly; equal ones have equal ranks."""
+    gaps = exact_gaps(pieces, walk, i, atoms, index)
+    if gaps is None:
+        return [0] * len(atoms)
+    times = [Fraction(g, round(gaps[1] * v)) for g, v in zip(gaps[0], speed.tolist(), strict=True)]
+    rank = {time: k for k, time in enumerate(sorted(set(times)))}
+    return [rank[time] for time in times]
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What a ray passes before its derivative turns, for m problems."""
+
+    turned: NDArray[np.bool_]  # (m,): False: it never turns, and h is unbounded
+    passed: Ints  # (m, a): change of `at`
+    entering: Ints  # (m,): the atom at whose breakpoint it turns
+    index: Ints  # (m,): which of its breakpoints that is
+
+
+def _ray(
+    pieces: Pieces,
+    walk: Walk,
+    b: Ints,
+    direction: Ints,
+    D: Floats,
+    tolerance: Floats,
+    width: int = 0,
+) -> _Step:
+    """The long step of basic position b along its ray, for every problem.
+
+    The breakpoints ahead of all moving atoms are merged, `width` of each, until the derivative
+    turns. Problems for which that part of the ray was too short go round again with more.
+    """
+    m, atoms = walk.at.shape
+    scores, infinite = resting_scores(pieces, walk)
+    leaving = pick(walk.basis, b[:, None])
+    ray = walk.inverse[np.arange(m), :, b]
+    speed = direction[:, None] * snap(ray @ pieces.rows.T)
+    put(speed, walk.basis, 0.0)
+    put(speed, leaving, direction[:, None])
+    moves = np.abs(speed) > ZERO
+    # Only the atoms that move in some problem; in the others they have nothing ahead.
+    columns = np.flatnonzero(moves.any(axis=0))
+    speed, moves, at = speed[:, columns], moves[:, columns], walk.at[:, columns]
+    start, first, size = pieces.start[columns], pieces.first[columns], pieces.size[columns]
+    v = np.where(moves, speed, 1.0)
+    up = v > 0
+    own = columns == leaving
+    theta = np.where(own, pick(scores, b[:, None]), along(pieces, walk, scores)[:, columns])
+    # The next breakpoint ahead and how many there are; the leaving atom stands on one already.
+    ahead = at + np.where(up, own, -1)
+    left = np.where(moves, np.where(up, size - ahead, ahead + 1), 0)
+    sign = np.where(up, 1, -1)
+    # With t an infinitesimal lower, a derivative of zero is negative where the ray gains on t.
+    lowered = direction * pick(walk.c, b[:, None])[:, 0] < -ZERO
+    turn = -D + np.where(lowered, tolerance, -tolerance)
+
+    width = width or max(4, _BLOCK // len(columns))
+    depth = np.arange(max(1, min(width, int(left.max()))))
+    known = depth < left[:, :, None]
+    index = np.where(known, ahead[:, :, None] + sign[:, :, None] * depth, 0)
+    step = (pieces.values[start[:, None] + index] - theta[:, :, None]) / v[:, :, None]
+    slope = first[:, None] + index
+    gain = np.abs(v)[:, :, None] * (pieces.slopes[slope + 1] - pieces.slopes[slope])
+    gain[~known] = 0.0
+    leap = np.zeros_like(step)
+    if pieces.infinite.any():
+        far = along(pieces, walk, infinite)[:, columns]
+        reaches = pieces.infinite[columns, None] & (index == size[:, None] - 1)
+        leap = np.maximum(np.rint((reaches - far[:, :, None]) / v[:, :, None] / ZERO), 0.0)
+    step[(step < 0) & (leap == 0)] = 0.0  # rounding: what is ahead is not behind
+    leap[~known] = np.inf
+    step[~known] = np.inf
+    short = left > len(depth)
+    step, gain, leap = (x.reshape(m, -1) for x in (step, gain, leap))
+    order = np.lexsort((step, leap)) if pieces.infinite.any() else np.argsort(step, axis=1)
+    running = np.cumsum(pick(gain, order), axis=1)
+    turned = running[:, -1] > turn
+    stop = np.argmax(running > turn[:, None], axis=1)[:, None]
+    cut = np.zeros(m, dtype=bool)
+    if short.any() and 8 * order.size > _LONGEST_RAY:
+        # Too much to lay out: go to the first end of what is known, which is still downhill.
+        ends = np.arange(len(depth) - 1, order.shape[1], len(depth))
+        place = np.argsort(order, axis=1)[:, ends]
+        first = np.min(np.where(short, place, order.shape[1]), axis=1)
+        cut = short.any(axis=1) & (~turned | (first <= stop[:, 0]))
+        stop[cut, 0], turned = first[cut], turned | cut
+    chosen = pick(order, stop)
+
+    # Steps that are equal but for rounding go in the order of the infinitesimal shifts.
+    slack = _noise(pieces, walk, scores)[:, columns] / np.abs(v)
+    atom = chosen // len(depth)
+    leap_chosen, step_chosen = pick(leap, chosen), pick(step, chosen)
+    allowed = np.repeat(slack + pick(slack, atom), len(depth), axis=1)
+    with np.errstate(invalid="ignore"):
+        near = (np.abs(step - step_chosen) <= allowed) & (leap == leap_chosen)
+    again = short.any(axis=1) & ~turned
+    if short.any():
+        reach = np.max(np.where(near, step, -np.inf), axis=1, keepdims=True)
+        edge_leap, edge = (
+            leap[:, len(depth) - 1 :: len(depth)],
+            step[:, len(depth) - 1 :: len(depth)],
+        )
+        early = (edge_leap < leap_chosen) | ((edge_leap == leap_chosen) & (edge <= reach))
+        again |= (short & early).any(axis=1)
+    again &= ~cut
+    ties = np.flatnonzero(turned & ~again & ~cut & (near.sum(axis=1) > 1))
+    if len(ties):
+        own_shift = pieces.tie - along(pieces, walk[ties], pieces.tie[walk.basis[ties]])
+        shift = np.repeat(own_shift[:, columns] / v[ties], len(depth), axis=1)
+        rank = np.argsort(order[ties], axis=1)
+        group = near[ties]
+        rank = np.where(
+            group, np.min(np.where(group, rank, rank.shape[1]), axis=1, keepdims=True), rank
+        )
+        fine = np.zeros(group.shape)
+        for i, tied in enumerate(ties.tolist() if not pieces.grain else ()):
+            member = np.flatnonzero(group[i])
+            column = member // len(depth)
+            fine[i, member] = _ranks(
+                pieces,
+                walk,
+                tied,
+                columns[column],
+                index[tied].reshape(-1)[member],
+                v[tied, column],
+            )
+        # Within an atom the order of its scores stands: lexsort is stable and index ascends.
+        order[ties] = np.lexsort((np.where(group, shift, 0.0), fine, rank))
+        running = np.cumsum(pick(gain[ties], order[ties]), axis=1)
+        stop[ties] = np.argmax(running > turn[ties, None], axis=1)[:, None]
+        chosen[ties] = pick(order[ties], stop[ties])
+
+    problem, place = np.nonzero(np.arange(order.shape[1]) < stop)
+    moved = problem * atoms + columns[order[problem, place] // len(depth)]
+    passed = np.bincount(moved, minlength=m * atoms).reshape(m, atoms)
+    passed[:, columns] *= sign
+    found = _Step(
+        turned,
+        passed,
+        columns[chosen[:, 0] // len(depth)],
+        pick(index.reshape(m, -1), chosen)[:, 0],
+    )
+    if again.any():
+        rest = np.flatnonzero(again)
+        more = _ray(
+            pieces, walk[rest], b[rest], direction[rest], D[rest], tolerance[rest], width * 8
+        )
+        for whole, part in zip(
+            (found.turned, found.passed, found.entering, found.index),
+            (more.turned, more.passed, more.entering, more.index),
+            strict=True,
+        ):
+            whole[rest] = part
+    return found
+
+
+def _pivot(pieces: Pieces, walk: Walk, b: Ints, direction: Ints, step: _Step) -> None:
+    each = np.arange(len(b))
+    leaving = walk.basis[each, b]
+    walk.at += step.passed
+    walk.at[each, leaving] += direction > 0  # its own breakpoint is behind it now
+    walk.at[each, step.entering] = step.index
+    # Where the leaving atom moves on to another score of its own, p is zero and nothing changes.
+    p = snap(np.matmul(pieces.rows[step.entering][:, None, :], walk.inverse)[:, 0])
+    p[leaving == step.entering] = np.eye(p.shape[1])[b[leaving == step.entering]]
+    pivot = p[each, b]
+    p[each, b] -= 1.0
+    ray = walk.inverse[each, :, b] / pivot[:, None]
+    walk.inverse -= ray[:, :, None] * p[:, None, :]
+    walk.c = snap(walk.c - (walk.c[each, b] / pivot)[:, None] * p)
+    walk.basis[each, b] = step.entering
+
+
+def factorise(pieces: Pieces, walk: Walk, rows: Floats) -> None:
+    walk.inverse = snap(np.linalg.inv(pieces.rows[walk.basis]))
+    walk.c = snap(np.matmul(rows[:, None, :], walk.inverse)[:, 0])
+
+
+def descend(pieces: Pieces, walk: Walk, rows: Floats) -> tuple[Walk, Ints]:
+    """Walk to the vertices that minimise h for test `rows` of weight t.
+
+    Returns the walk (freshly factorised) and the pivots each took; -1 where h is unbounded.
+    """
+    pivots = np.zeros(len(rows), dtype=np.int64)
+    basis, at = walk.basis.copy(), walk.at.copy()
+    t = walk.t
+    live = np.arange(len(rows))
+    limit = 1000 + 20 * len(pieces.size) * (1 + rows.shape[1])
+    for count in range(1, limit):
+        b, direction, D, tolerance = violation(pieces, walk)
+        going = direction != 0
+        if going.any():
+            if not going.all():
+                basis[live[~going]], at[live[~going]] = walk.basis[~going], walk.at[~going]
+                live, walk = live[going], walk[going]
+                b, direction, D, tolerance = (x[going] for x in (b, direction, D, tolerance))
+            step = _ray(pieces, walk, b, direction, D, tolerance)
+            pivots[live] += 1
+            if not step.turned.all():
+                pivots[live[~step.turned]] = -1
+                kept = step.turned
+                live, walk, b, direction = live[kept], walk[kept], b[kept], direction[kept]
+                step = _Step(kept[kept], step.passed[kept], step.entering[kept], step.index[kept])
+            _pivot(pieces, walk, b, direction, step)
+            if count % _REFRESH == 0 and len(live):
+                factorise(pieces, walk, rows[live])
+            if len(live):
+                continue
+        basis[live], at[live] = walk.basis, walk.at
+        walk = Walk(basis, at, walk.inverse, walk.c, t)
+        factorise(pieces, walk, rows)
+        return walk, pivots
+    raise GCFCPError(f"no optimum after {limit} pivots: a defect of gcfcp, please report it")

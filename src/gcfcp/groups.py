@@ -40,6 +40,7 @@ import re
 import tomllib
 import unicodedata
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -281,7 +282,7 @@ def _checked_names(names: Any) -> tuple[str, ...]:
         if problem := _name_problem(name):
             raise GCFCPError(f"group name {position} ({ascii(name)[:60]}) {problem}")
     if len(set(checked)) < len(checked):
-        twice = next(name for i, name in enumerate(checked) if name in checked[:i])
+        twice = next(name for name, count in Counter(checked).items() if count > 1)
         raise GCFCPError(f"group name {twice!r} is given twice: names must differ")
     return tuple(str(name) for name in checked)
 

@@ -1087,13 +1087,18 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")  # no name is a reason to fail
     try:
         with console.warnings_as_notes():
-            app()
+            try:
+                app()
+            finally:
+                sys.stdout.flush()  # what cannot be written is said here, not while Python ends
     except GCFCPError as error:
         console.fail(error)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:
-        # The reader has left. Python would complain once more when it flushes at exit.
+    except OSError as error:
+        # Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):  # the reader has left, and knows
+            console.fail(f"{error.filename or 'standard output'}: {error.strerror or error}")
         sys.exit(1)

@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +40,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         _run(folder, "summarize", f"{name}.csv", "--client", name, "-o", f"{name}.gcfcp",
              "--groups", "groups.toml")  # fmt: skip
     _run(folder, "calibrate", "a.gcfcp", "b.gcfcp", "-o", "predictor.json")
-    _run(folder, "audit", "predictor.json", "a.csv", "--client", "a", "-o", "a.audit")
+    for name in ("a", "b"):
+        _run(folder, "audit", "predictor.json", f"{name}.csv", "--client", name, "-o",
+             f"{name}.audit")  # fmt: skip
     return folder
 
 
@@ -48,7 +51,7 @@ COMMANDS = {
     "merge": ["merge", "a.gcfcp", "b.gcfcp", "--client", "region", "-o"],
     "calibrate": ["calibrate", "a.gcfcp", "b.gcfcp", "-o"],
     "predict": ["predict", "predictor.json", "new.csv", "-o"],
-    "report": ["report", "predictor.json", "a.audit", "-o"],
+    "report": ["report", "predictor.json", "a.audit", "b.audit", "-o"],
 }
 OUTPUT = {"predict": "out.csv", "report": "out.html"}
 
@@ -180,3 +183,143 @@ def test_killed_at_any_moment_leaves_the_old_file_the_new_one_or_none(
     finally:
         forker.close()
     assert {"old", "none"} <= found
+
+
+# --- disks, pipes, keys --------------------------------------------------------------------------
+
+
+def _limited() -> None:
+    """No file may grow beyond a kilobyte: what a full disk does, without filling one."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs resource limits")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_full_disk_is_one_line_and_leaves_the_old_file(files: Path, name: str) -> None:
+    output = files / f"full-{OUTPUT.get(name, 'out.file')}"
+    output.write_bytes(b"old")
+    before = set(files.iterdir())
+    found = _run(files, *COMMANDS[name], output.name, "--force", preexec_fn=_limited)
+    assert "cannot write" in _line(found)
+    assert output.read_bytes() == b"old"
+    assert set(files.iterdir()) == before, "something half written stays behind"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["calibrate", "a.gcfcp", "b.gcfcp", "-o", "-"],
+        ["predict", "predictor.json", "new.csv", "-o", "-"],
+        ["plan", "a.gcfcp", "b.gcfcp"],
+        ["inspect", "a.gcfcp", "--json"],
+        ["--version"],
+    ],
+    ids=lambda a: a[0],
+)
+def test_standard_output_that_cannot_be_written_is_one_line(
+    files: Path, arguments: list[str]
+) -> None:
+    with open("/dev/full", "w") as full:
+        found = subprocess.run(
+            [*START, *arguments], cwd=files, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert "No space left" in found.stderr
+    said = [line for line in found.stderr.splitlines() if line.startswith("gcfcp: ")]
+    assert (found.returncode, len(said)) == (1, 1), found.stderr
+    assert "Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_directory_that_takes_no_files_is_one_line(files: Path, name: str) -> None:
+    folder = Path("/sys/kernel")  # also root cannot write there
+    if not folder.is_dir():
+        pytest.skip("needs /sys")
+    output = folder / OUTPUT.get(name, "out.file")
+    assert "cannot write" in _line(_run(files, *COMMANDS[name], str(output)))
+
+
+@pytest.mark.parametrize("name", ["summarize", "calibrate", "predict", "report", "inspect", "plan"])
+def test_a_file_that_cannot_be_read_is_one_line_with_its_name(files: Path, name: str) -> None:
+    """A directory, a file that is not there, and (below) one that the system refuses to read."""
+    places = {"summarize": 1, "predict": 2, "report": 1}
+    commands = COMMANDS | {"inspect": ["inspect"], "plan": ["plan"]}
+    for bad in ("missing.file", ".", "/proc/self/mem"):
+        arguments = list(commands[name])
+        if name in ("inspect", "plan"):
+            arguments.append(bad)
+        else:
+            arguments[places.get(name, 1)] = bad
+            arguments.append("unread.out")
+        line = _line(_run(files, *arguments))
+        assert bad in line or "directory" in line
+    assert not (files / "unread.out").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
+def test_a_reader_that_leaves_early_is_no_error_message(files: Path) -> None:
+    for arguments in (
+        ["predict", "predictor.json", "new.csv", "-o", "-"],
+        ["inspect", "predictor.json", "--json"],
+    ):
+        started = subprocess.Popen(
+            [*START, *arguments],
+            cwd=files,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert started.stdout is not None
+        assert started.stderr is not None
+        started.stdout.close()
+        assert started.wait(60) == 1
+        assert b"Traceback" not in started.stderr.read()
+        started.stderr.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
+def test_an_interrupt_ends_with_130_and_leaves_nothing(files: Path) -> None:
+    code = (
+        "import os, signal, gcfcp.server\n"
+        "from gcfcp import cli, server\n"
+        "import gcfcp\n"
+        "gcfcp.calibrate = lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)\n"
+        "import sys; sys.argv = ['gcfcp', 'calibrate', 'a.gcfcp', '-o', 'interrupted.json']\n"
+        "cli.main()"
+    )
+    before = set(files.iterdir())
+    found = subprocess.run([sys.executable, "-c", code], cwd=files, capture_output=True, text=True)
+    assert found.returncode == 130
+    assert "Traceback" not in found.stderr
+    assert set(files.iterdir()) == before
+
+
+@pytest.mark.slow
+def test_ten_thousand_files_of_which_some_are_bad(files: Path, tmp_path: Path) -> None:
+    """All bad ones are named at once, whatever is wrong with them, and nothing is written."""
+    groups = gcfcp.Groups(["all"])
+    scores, everyone = np.arange(20.0), np.ones((20, 1), bool)
+    one = gcfcp.summarize(scores, everyone, groups=groups, client="placeholder")
+    for k in range(10_000):
+        summary = replace(one, client=f"c{k:05}", members=((f"c{k:05}", one.n),))
+        (tmp_path / f"{k:05}.gcfcp").write_bytes(summary.to_bytes())
+    good = (tmp_path / "00000.gcfcp").read_bytes()
+    bad = {17: good[:-1], 42: b"", 4711: b"GCFCP" + good[5:-1] + b"x", 9_999: b"{}"}
+    for k, data in bad.items():
+        (tmp_path / f"{k:05}.gcfcp").write_bytes(data)
+    (tmp_path / "00666.gcfcp").unlink()
+    names = [f"{k:05}.gcfcp" for k in range(10_000)]
+    found = _run(tmp_path, "calibrate", *names, "-o", "out.json")
+    assert found.returncode == 1
+    lines = found.stderr.strip().splitlines()
+    assert len(lines) == len(bad) + 2
+    for k, line in zip(sorted([*bad, 666]), lines, strict=False):
+        assert f"{k:05}.gcfcp" in line
+    assert "5 of 10000 files cannot be used" in lines[-1]
+    assert not (tmp_path / "out.json").exists()
+    (tmp_path / "mended").mkdir()
+    kept = [name for k, name in enumerate(names) if k not in {*bad, 666}]
+    mended = _run(tmp_path, "calibrate", *kept, "-o", "out.json")
+    assert mended.returncode == 0, mended.stderr
+    assert (tmp_path / "out.json").exists()

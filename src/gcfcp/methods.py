@@ -281,8 +281,9 @@ def importance_weighted(
     Record i of client k weighs pi_k/(n_k+1) r_k(y_ki) with r_k(y) = q(y)/p_k(y) clipped to
     [1/clip, clip]; p_k is the add-one histogram of the client's labels and q = sum_k pi_k p_k.
     The test point's label is unknown, so it weighs as much as the heaviest record of each client,
-    sum_k pi_k/(n_k+1) max_i r_k(y_ki). Clients are triples (scores, membership, labels), or `labels` gives those of each
-    client, whole numbers from 0. rule: "first", "max", or "constant": one threshold for all.
+    sum_k pi_k/(n_k+1) max_i r_k(y_ki). Clients are triples (scores, membership, labels), or
+    `labels` gives those of each client, whole numbers from 0. rule: "first", "max", or "constant":
+    one threshold for all.
     """
     _check_rule(rule, "first", "max", "constant")
     if not clip >= 1:

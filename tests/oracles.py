@@ -44,6 +44,15 @@ def _scaled(scores, weights, test_weight):
     return np.asarray(scores) / size, np.asarray(weights) * unit, test_weight * unit, size
 
 
+def _solved(objective, A, b, bounds):
+    """One LP. The HiGHS of older SciPy gives up on some where another of its ways does not."""
+    for options in (TIGHT, {**TIGHT, "presolve": False}, {}):
+        solved = linprog(objective, A_eq=A, b_eq=b, bounds=bounds, options=options)
+        if solved.status in (0, 2):
+            break
+    return solved
+
+
 def paper_bisection(scores, membership, weights, test_weight, alpha, row, steps=46):
     """The paper's appendix: the largest S whose (P1) has eta_test < (1 - alpha) w_test.
 
@@ -57,9 +66,7 @@ def paper_bisection(scores, membership, weights, test_weight, alpha, row, steps=
     bounds = np.column_stack([-alpha * w, (1 - alpha) * w])
 
     def at_its_bound(S):
-        solved = linprog(
-            -np.append(scores, S), A_eq=A, b_eq=np.zeros(len(A)), bounds=bounds, options=TIGHT
-        )
+        solved = _solved(-np.append(scores, S), A, np.zeros(len(A)), bounds)
         assert solved.status == 0, solved.message
         return solved.x[-1] >= (1 - alpha) * test_weight - STEP * TOTAL
 
@@ -83,13 +90,8 @@ def dual_lp(scores, membership, weights, test_weight, alpha, row):
     alpha = float(alpha)
     row = np.asarray(row, dtype=float)
     t = (1 - alpha) * test_weight - STEP * TOTAL
-    solved = linprog(
-        -scores,
-        A_eq=np.asarray(membership, dtype=float).T,
-        b_eq=-t * row,
-        bounds=np.column_stack([-alpha * weights, (1 - alpha) * weights]),
-        options=TIGHT,
-    )
+    bounds = np.column_stack([-alpha * weights, (1 - alpha) * weights])
+    solved = _solved(-scores, np.asarray(membership, dtype=float).T, -t * row, bounds)
     if solved.status == 2:
         return math.inf
     assert solved.status == 0, solved.message

@@ -4,8 +4,8 @@ without a warning and without the network.
 
 In a page, a block `python` or `sh` is run, the blocks of a page one after the other in one
 directory, and a block `text` right below it is what it prints. A block with a title is a file of
-that name. `<!-- not run: why -->` above a block says why it is not run; `<!-- needs: NAME -->` names
-a library that is not among our dependencies, and the block is run where it is installed.
+that name. `<!-- not run: why -->` above a block says why it is not run; `<!-- needs: NAME -->`
+names a library that is not among our dependencies: the block is run where that is installed.
 """
 
 from __future__ import annotations

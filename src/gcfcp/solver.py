@@ -28,7 +28,8 @@ Why it is exact.
   sum_b c_b Phi_b = Phi_test, checked in integers.
 - Every solution is verified against the first-order condition before it is returned. Where a
   float is too close to call (0.1 + 0.2 against 0.3, or 1e12 next to 1e-12), the same condition is
-  decided in rational arithmetic, and the walk goes on there if it does not hold.
+  decided in rational arithmetic, and the walk goes on there if it does not hold. What comes from
+  there is checked once more, and an error is raised rather than a threshold that is not proved.
 - Weights that are not whole carry rounding, so a difference within 2**-46 of the weights that make
   it up counts as a tie. A false tie costs that much coverage.
 
@@ -56,6 +57,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from gcfcp.errors import GCFCPError
 from gcfcp.exact import ExactWalk, combine
 from gcfcp.pieces import ZERO, Coreset, Pieces, independent, pieces_of
 from gcfcp.simplex import (
@@ -140,6 +142,27 @@ def _unsure(pieces: Pieces, walk: Walk) -> NDArray[np.bool_]:
     for i in np.flatnonzero(close.any(axis=1) & ~unsure).tolist():
         unsure[i] = not _in_place(pieces, walk, i, np.flatnonzero(close[i]))
     return unsure
+
+
+def _refuted(pieces: Pieces, walk: Walk) -> NDArray[np.bool_]:
+    """Whether a walk is not at its optimum, beyond all rounding.
+
+    The judge's verdict is checked once more, by other means: no walk, no ties, only whether each
+    multiplier is within its slopes and each score on its side of theta.
+    """
+    left = pieces.first[walk.basis] + pick(walk.at, walk.basis)
+    y, tolerance = pick(gradient_of(pieces, walk), walk.basis), weight_tolerance(pieces, walk)
+    outside = np.maximum(pieces.slopes[left] - y, y - pieces.slopes[left + 1]) > 2 * tolerance
+    number, far, noise = thetas(pieces, walk)
+    finite = pieces.size - pieces.infinite
+    last = pieces.values[pieces.start + np.clip(walk.at, 1, None) - 1]
+    following = pieces.values[pieces.start + np.minimum(walk.at, pieces.size - 1)]
+    passed = (walk.at > 0) & (walk.at <= finite) & (last - number > 2 * noise)
+    missed = (walk.at < finite) & (number - following > 2 * noise)
+    astray = (passed | missed) & (np.abs(far) <= ZERO)
+    put(astray, walk.basis, False)
+    refuted: NDArray[np.bool_] = outside.any(axis=1) | astray.any(axis=1)
+    return refuted
 
 
 def _denominator(matrix: Floats, b: int, column: Floats) -> float:
@@ -275,6 +298,12 @@ class Solver:
             walk.basis[i], walk.at[i] = judge.basis, judge.at
         if len(doubtful):
             factorise(pieces, walk, rows)
+            judged = doubtful[bounded[doubtful]]
+            if _refuted(pieces, walk[judged]).any():
+                raise GCFCPError(
+                    "a threshold does not satisfy the first-order condition, which proves it "
+                    "optimal: a defect of gcfcp, please report it"
+                )
         return walk, pivots, bounded
 
     def _solve(self, rows: Floats, t: Floats) -> list[Solution]:

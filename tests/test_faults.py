@@ -196,6 +196,7 @@ def _limited() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs resource limits")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_full_disk_is_one_line_and_leaves_the_old_file(files: Path, name: str) -> None:
     output = files / f"full-{OUTPUT.get(name, 'out.file')}"
@@ -232,6 +233,7 @@ def test_standard_output_that_cannot_be_written_is_one_line(
     assert "Traceback" not in found.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_directory_that_takes_no_files_is_one_line(files: Path, name: str) -> None:
     folder = Path("/sys/kernel")  # also root cannot write there

@@ -150,10 +150,10 @@ def violation(pieces: Pieces, walk: Walk) -> tuple[Ints, Ints, Floats, Floats]:
     # Steepest: by how fast h falls for the way beta goes.
     norms = np.sqrt(np.square(walk.inverse).sum(axis=1))
     b = np.argmax(worst / norms, axis=1)
-    chosen = b[:, None]
-    D = -pick(worst, chosen)[:, 0]
-    direction = np.where(pick(over, chosen) >= pick(under, chosen), 1, -1)[:, 0]
-    return b, np.where(np.isinf(D), 0, direction), D, pick(tolerance, chosen)[:, 0]
+    chosen = np.arange(len(b)), b
+    D = -worst[chosen]
+    direction = np.where(over[chosen] >= under[chosen], 1, -1)
+    return b, np.where(np.isinf(D), 0, direction), D, tolerance[chosen]
 
 
 def exact_gaps(
@@ -215,9 +215,11 @@ def _ray(
     turns. Problems for which that part of the ray was too short go round again with more.
     """
     m, atoms = walk.at.shape
+    each = np.arange(m)
+    endless = bool(pieces.infinite.any())  # some breakpoint is at infinity, a leap away
     scores, infinite = resting_scores(pieces, walk)
-    leaving = pick(walk.basis, b[:, None])
-    ray = walk.inverse[np.arange(m), :, b]
+    leaving = walk.basis[each, b][:, None]
+    ray = walk.inverse[each, :, b]
     speed = direction[:, None] * snap(ray @ pieces.rows.T)
     put(speed, walk.basis, 0.0)
     put(speed, leaving, direction[:, None])
@@ -229,13 +231,13 @@ def _ray(
     v = np.where(moves, speed, 1.0)
     up = v > 0
     own = columns == leaving
-    theta = np.where(own, pick(scores, b[:, None]), along(pieces, walk, scores)[:, columns])
+    theta = np.where(own, scores[each, b][:, None], along(pieces, walk, scores)[:, columns])
     # The next breakpoint ahead and how many there are; the leaving atom stands on one already.
     ahead = at + np.where(up, own, -1)
     left = np.where(moves, np.where(up, size - ahead, ahead + 1), 0)
     sign = np.where(up, 1, -1)
     # With t an infinitesimal lower, a derivative of zero is negative where the ray gains on t.
-    lowered = direction * pick(walk.c, b[:, None])[:, 0] < -ZERO
+    lowered = direction * walk.c[each, b] < -ZERO
     turn = -D + np.where(lowered, tolerance, -tolerance)
 
     width = width or max(4, _BLOCK // len(columns))
@@ -245,18 +247,21 @@ def _ray(
     step = (pieces.values[start[:, None] + index] - theta[:, :, None]) / v[:, :, None]
     slope = first[:, None] + index
     gain = np.abs(v)[:, :, None] * (pieces.slopes[slope + 1] - pieces.slopes[slope])
-    gain[~known] = 0.0
-    leap = np.zeros_like(step)
-    if pieces.infinite.any():
+    leap = np.zeros((m, 1))
+    if endless:
         far = along(pieces, walk, infinite)[:, columns]
         reaches = pieces.infinite[columns, None] & (index == size[:, None] - 1)
         leap = np.maximum(np.rint((reaches - far[:, :, None]) / v[:, :, None] / ZERO), 0.0)
-    step[(step < 0) & (leap == 0)] = 0.0  # rounding: what is ahead is not behind
-    leap[~known] = np.inf
-    step[~known] = np.inf
+        step[(step < 0) & (leap == 0)] = 0.0  # rounding: what is ahead is not behind
+        leap[~known] = np.inf
+    else:
+        np.maximum(step, 0.0, out=step)
+    if not known.all():
+        gain[~known] = 0.0
+        step[~known] = np.inf
     short = left > len(depth)
     step, gain, leap = (x.reshape(m, -1) for x in (step, gain, leap))
-    order = np.lexsort((step, leap)) if pieces.infinite.any() else np.argsort(step, axis=1)
+    order = np.lexsort((step, leap)) if endless else np.argsort(step, axis=1)
     running = np.cumsum(pick(gain, order), axis=1)
     turned = running[:, -1] > turn
     stop = np.argmax(running > turn[:, None], axis=1)[:, None]
@@ -273,18 +278,20 @@ def _ray(
     # Steps that are equal but for rounding go in the order of the infinitesimal shifts.
     slack = _noise(pieces, walk, scores)[:, columns] / np.abs(v)
     atom = chosen // len(depth)
-    leap_chosen, step_chosen = pick(leap, chosen), pick(step, chosen)
+    step_chosen = pick(step, chosen)
+    leap_chosen = pick(leap, chosen) if endless else leap
     allowed = np.repeat(slack + pick(slack, atom), len(depth), axis=1)
     with np.errstate(invalid="ignore"):
-        near = (np.abs(step - step_chosen) <= allowed) & (leap == leap_chosen)
+        near = np.abs(step - step_chosen) <= allowed
+    if endless:
+        near &= leap == leap_chosen
     again = short.any(axis=1) & ~turned
     if short.any():
         reach = np.max(np.where(near, step, -np.inf), axis=1, keepdims=True)
-        edge_leap, edge = (
-            leap[:, len(depth) - 1 :: len(depth)],
-            step[:, len(depth) - 1 :: len(depth)],
-        )
-        early = (edge_leap < leap_chosen) | ((edge_leap == leap_chosen) & (edge <= reach))
+        early = step[:, len(depth) - 1 :: len(depth)] <= reach
+        if endless:
+            edge_leap = leap[:, len(depth) - 1 :: len(depth)]
+            early = (edge_leap < leap_chosen) | ((edge_leap == leap_chosen) & early)
         again |= (short & early).any(axis=1)
     again &= ~cut
     ties = np.flatnonzero(turned & ~again & ~cut & (near.sum(axis=1) > 1))

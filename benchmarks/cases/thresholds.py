@@ -184,12 +184,14 @@ def points(scale: Scale) -> list[Case]:
     ones = np.ones(n)
     row = m[test][0]
     checks = [_bisection_check(scores, m[calibration], row)]
+    # Whole calibrations, so many in a turn that a turn is as long as the peers'.
+    often = scale.size(20, 2)
     runs = {
-        "gcfcp, pooled data": pooled,
-        "gcfcp, pooled data, no compression": pooled_exact,
-        "gcfcp, 5 clients": federated,
+        "gcfcp, pooled data": lambda: [pooled() for _ in range(often)],
+        "gcfcp, pooled data, no compression": lambda: [pooled_exact() for _ in range(often)],
+        "gcfcp, 5 clients": lambda: [federated() for _ in range(often)],
     }
-    each = {name: (float(n), 0.0) for name in runs}
+    each = {name: (float(n * often), 0.0) for name in runs}
     runs["the paper's bisection"] = lambda: bisection(
         scores, m[calibration], ones, 1.0, NO_TIES, row
     )

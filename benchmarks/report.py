@@ -77,8 +77,8 @@ def _head(machine: dict[str, Any], quick: bool) -> list[str]:
         f"load before the run {machine['load']}.",
         f"Versions: {versions}.",
         f"Threads: np.sort, gcfcp's own loops and the LPs use one; {libraries or 'BLAS unknown'}.",
-        "Times are medians (quartiles, number of runs) of runs in turns; ratios are medians over "
-        "the turns of the ratio within a turn.",
+        "Times are processor time, of all threads of the process: medians (quartiles, number of "
+        "runs) of runs in turns. Ratios are medians over the turns of the ratio within a turn.",
     ]
     if quick:
         lines.insert(0, "**Quick mode: it shows that the benchmark works; its times mean little.**")

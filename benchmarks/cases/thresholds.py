@@ -199,12 +199,12 @@ def points(scale: Scale) -> list[Case]:
     some = scale.size(100, 10)
     absent = []
     try:
-        began = time.perf_counter()
+        began = time.process_time()
         mapie = mapie_classifier(
             p[calibration], everything.labels[calibration], m[calibration], NO_TIES
         )
         mapie(p[test][:1], m[test][:1])
-        once = time.perf_counter() - began
+        once = time.process_time() - began
         found = mapie(p[test][:some], m[test][:some])
         checks.append(check(np.array_equal(found, exact_sets[:some]), "sets equal MAPIE's"))
         runs["MAPIE conditional"] = lambda: mapie(p[test][:some], m[test][:some])

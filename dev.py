@@ -22,7 +22,8 @@ BIN = ENV / ("Scripts" if os.name == "nt" else "bin")
 # name -> (what it does, the extra it needs, the commands it runs)
 TASKS: dict[str, tuple[str, str, list[list[str]]]] = {
     "demo": ("a whole federated calibration, ending in a report", "demo", [["gcfcp", "demo"]]),
-    "test": ("the test suite", "test", [["pytest"]]),
+    "test": ("the tests that take seconds", "test", [["pytest", "-m", "not slow"]]),
+    "slow": ("the tests that take minutes", "test", [["pytest", "-m", "slow"]]),
     "simulation": (
         "1,000 clients in Flower's simulation (installs Ray, 220 MB)",
         "test,flower-sim",

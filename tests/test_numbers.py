@@ -21,6 +21,8 @@ from gcfcp import GCFCPError, solver
 from gcfcp.pooling import problem_of
 from gcfcp.solver import Solver
 
+pytestmark = pytest.mark.slow  # thousands of federations
+
 LAW = settings(
     max_examples=200,
     deadline=None,

@@ -173,5 +173,7 @@ def combine(c: Floats, scores: Floats, rows: Floats, row: Floats) -> float:
     numerators = [int(k) for k in whole]
     if not np.array_equal(whole @ rows, row):
         numerators, denominator = _solve_exactly(rows.T, [int(k) for k in row])
-    terms = (k * Fraction(s) for k, s in zip(numerators, scores.tolist(), strict=True) if k)
-    return _round_up(sum(terms, Fraction(0)) / denominator)
+    terms = [(k, s) for k, s in zip(numerators, scores.tolist(), strict=True) if k]
+    if denominator == 1 and [k for k, _ in terms] == [1]:
+        return terms[0][1] + 0.0  # a score itself, as for every atom in the basis
+    return _round_up(sum((k * Fraction(s) for k, s in terms), Fraction(0)) / denominator)

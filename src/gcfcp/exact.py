@@ -175,5 +175,5 @@ def combine(c: Floats, scores: Floats, rows: Floats, row: Floats) -> float:
         numerators, denominator = _solve_exactly(rows.T, [int(k) for k in row])
     terms = [(k, s) for k, s in zip(numerators, scores.tolist(), strict=True) if k]
     if denominator == 1 and [k for k, _ in terms] == [1]:
-        return terms[0][1] + 0.0  # a score itself, as for every atom in the basis
+        return float(terms[0][1]) + 0.0  # a score itself, as for every atom in the basis
     return _round_up(sum((k * Fraction(s) for k, s in terms), Fraction(0)) / denominator)

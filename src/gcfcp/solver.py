@@ -121,8 +121,10 @@ def _unsure(pieces: Pieces, walk: Walk) -> NDArray[np.bool_]:
         room = np.minimum(y - pieces.slopes[left], pieces.slopes[left + 1] - y)
         tolerance = weight_tolerance(pieces, walk)
         for i, b in np.argwhere((room <= tolerance) & (2 * tolerance >= fraction)).tolist():
+            if unsure[i]:
+                continue
             column = walk.inverse[i, :, b]
-            unsure[i] |= (
+            unsure[i] = (
                 2 * tolerance[i, b] * _denominator(pieces.rows[walk.basis[i]], b, column) >= 1
             )
     number, far, noise = thetas(pieces, walk)

@@ -6,9 +6,13 @@ thousand mutations of them are tried, the same ones each time.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import json
 import random
 import sys
 import tracemalloc
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -170,3 +174,177 @@ def test_json_with_control_characters_is_still_the_same_json(
     value = {"a\x9b": "\x7f\u202e\U0001f600 \u00e9"}
     console.show_json(value)
     assert codec.from_json(capsys.readouterr().out) == value
+
+
+# --- well-formed, and still hostile --------------------------------------------------------------
+
+LARGEST = float(np.finfo(np.float64).max)
+ATOMS = np.array(
+    [[0, 0, 1], [0, 1, 0], [0, 1, 1], [1, 0, 0], [1, 0, 1], [1, 1, 0], [1, 1, 1]], dtype=bool
+)
+
+
+def crafted(values: list, counts: list, membership: np.ndarray = ATOMS, **fields):
+    """A summary as no `summarize` would write it; whatever `ClientSummary` lets through."""
+    groups = gcfcp.Groups([f"g{g}" for g in range(membership.shape[1])])
+    flat = np.concatenate([np.asarray(c, dtype=np.int64) for c in counts])
+    n = int(flat.sum()) + fields.get("suppressed", 0) + fields.get("uncovered", 0)
+    return gcfcp.ClientSummary(
+        **{
+            "client": "x",
+            "n": n,
+            "delta": 250.0,
+            "representative": "upper",
+            "groups": groups,
+            "score": "own",
+            "parameters": {},
+            "model": None,
+            "min_count": 1,
+            "suppressed": 0,
+            "suppressed_groups": (0,) * len(groups),
+            "uncovered": 0,
+            "members": ((fields.get("client", "x"), n),),
+            "membership": membership,
+            "start": np.cumsum([0, *map(len, values)]),
+            "values": np.concatenate([np.asarray(v, dtype=np.float64) for v in values]),
+            "counts": flat,
+            "errors": np.zeros(len(membership), dtype=np.int64),
+        }
+        | fields
+    )
+
+
+def _spread(scale: float, k: int = 30) -> list:
+    rng = np.random.default_rng(0)
+    return [np.unique(scale * rng.normal(size=k)) for _ in ATOMS]
+
+
+def _tiny() -> list:
+    rng = np.random.default_rng(1)
+    return [np.unique(rng.integers(1, 10**5, 30)) * 5e-324 for _ in ATOMS]
+
+
+def _wide() -> list:
+    rng = np.random.default_rng(2)
+    return [
+        np.unique(np.concatenate([v[:5], rng.random(5), 1e308 * rng.random(5)])) for v in _tiny()
+    ]
+
+
+def _ones(values: list) -> list:
+    return [np.ones(len(v)) for v in values]
+
+
+SUPPRESSED = {"suppressed": 2**52, "suppressed_groups": (2**52, 0, 5)}
+HOSTILE = {
+    "enormous": crafted(_spread(5e307), _ones(_spread(5e307))),
+    "the ends of the line": crafted([[-LARGEST, LARGEST]] * 7, [[50, 50]] * 7),
+    "denormal": crafted(_tiny(), _ones(_tiny())),
+    "of every size at once": crafted(_wide(), _ones(_wide())),
+    "counts near 2**53": crafted(_spread(1), [np.full(30, 2**53 // 210 - 1)] * 7),
+    "one count of 2**50": crafted(_spread(1), [[2**50] + [1] * 29] * 7),
+    "more suppressed than told": crafted(_spread(1), _ones(_spread(1)), **SUPPRESSED),
+    "all in no group": crafted(_spread(1), _ones(_spread(1)), uncovered=2**52),
+    "half at infinity": crafted([[0.0, np.inf]] * 7, [[5, 5]] * 7),
+    "all at infinity": crafted([[np.inf]] * 7, [[50]] * 7),
+    "all equal": crafted([[0.5]] * 7, [[20]] * 7),
+    "min_count beyond n": crafted(_spread(1), [np.full(30, 9)] * 7, min_count=9),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_summaries_give_a_valid_result_or_an_error(name: str) -> None:
+    """Every rule, every merge, two alphas; alone and beside an honest client."""
+    hostile = gcfcp.ClientSummary.from_bytes(HOSTILE[name].to_bytes())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gcfcp.GCFCPWarning)
+        for choice in range(0, 256, 16):
+            with contextlib.suppress(GCFCPError):
+                targets.use_summary(hostile, choice)
+        honest = crafted(_spread(1), _ones(_spread(1)), client="honest")
+        for mixture in ("uniform", "proportional"):
+            calibration = gcfcp.calibrate([honest, hostile], 0.1, mixture)
+            assert not np.isnan(calibration.thresholds(ATOMS)).any()
+            assert gcfcp.plan([honest, hostile], 0.1, mixture).clients
+            assert calibration.influence()
+
+
+@pytest.mark.parametrize("rule", ["simultaneous", "max"])
+def test_a_thousand_groups_are_solved(rule: str) -> None:
+    """1,000 groups, 80 atoms: the rank is that of the atoms, not of the groups."""
+    rng = np.random.default_rng(0)
+    membership = np.unique(rng.random((80, 1000)) < 0.05, axis=0)
+    values = [np.unique(rng.normal(size=20)) for _ in membership]
+    hostile = crafted(values, _ones(values), membership)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gcfcp.GCFCPWarning)
+        found = gcfcp.calibrate([hostile], 0.2, rule=rule).thresholds(membership)
+    assert not np.isnan(found).any()
+
+
+def test_no_weights_of_clients_can_be_negative_or_infinite() -> None:
+    honest = crafted(_spread(1), _ones(_spread(1)), client="honest")
+    hostile = crafted(_spread(1), _ones(_spread(1)))
+    for weight in (-1.0, np.inf, np.nan, "1", None):
+        with pytest.raises(GCFCPError):
+            gcfcp.calibrate([honest, hostile], 0.1, {"x": weight, "honest": 1.0})
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+MARKUP = "<img src=x onerror=alert(1)>\"'&{{7*7}}[red]x[/red]"
+
+
+def test_names_reach_a_page_as_text() -> None:
+    """Clients, groups, scores, models, reasons and provenance: whatever a file brings."""
+    from gcfcp.report import render
+
+    groups = gcfcp.Groups([MARKUP, "b"])
+    rng = np.random.default_rng(0)
+    membership = np.column_stack([np.ones(60, bool), np.arange(60) < 3])
+    summary = gcfcp.summarize(
+        rng.random(60), membership, groups=groups, client=MARKUP, score=MARKUP, model=MARKUP
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gcfcp.GCFCPWarning)
+        predictor = gcfcp.Predictor(MARKUP, gcfcp.calibrate([summary], 0.1))
+        plan = gcfcp.plan([summary], 0.1)
+    text = predictor.to_json().replace('"unlike": null', f'"unlike": {json.dumps(MARKUP)}')
+    audit = gcfcp.audit(
+        np.ones(60, bool), membership, groups=groups, client=MARKUP, predictor=MARKUP
+    )
+    merged = gcfcp.merge_audits([audit], alpha=0.1)
+    page = render(
+        gcfcp.Predictor.from_json(text), merged, {MARKUP: merged}, plan, MARKUP, title=MARKUP
+    )
+    assert "<img" not in page
+    assert "{{7*7}}" in page
+    assert "&lt;img src=x onerror=alert(1)&gt;" in page
+
+
+@pytest.mark.parametrize("name", ["\x1b[31m", "a\nb", "\x00", "\u2028", "\x9b", " ", "", "x" * 201])
+def test_names_that_are_not_text_are_refused_in_every_file(name: str) -> None:
+    for target in ("summary", "audit"):
+        seed = sorted(_corpus(target))[0].read_bytes()
+        flags, header, body = targets.split(seed)
+        fields = codec.from_json(header) | {"client": name}
+        data = targets.join(flags, json.dumps(fields).encode(), body)
+        with pytest.raises(GCFCPError, match="is not a name"):
+            targets.TARGETS[target](data)
+
+
+def test_names_with_paths_in_them_stay_names(tmp_path: Path) -> None:
+    """Nothing is ever written to a place that a file names."""
+    name = "../../outside"
+    summary = gcfcp.summarize(
+        np.arange(30.0), np.ones((30, 1), bool), groups=gcfcp.Groups([name]), client=name
+    )
+    inner = tmp_path / "in" / "ner"
+    inner.mkdir(parents=True)
+    summary.save(inner / "a.gcfcp")
+    gcfcp.Predictor("own", gcfcp.calibrate([_named_own(summary)], 0.1)).save(inner / "p.json")
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["a.gcfcp", "in", "ner", "p.json"]
+
+
+def _named_own(summary: gcfcp.ClientSummary) -> gcfcp.ClientSummary:
+    return dataclasses.replace(summary, score="own")

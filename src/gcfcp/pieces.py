@@ -123,10 +123,17 @@ def pieces_of(coreset: Coreset, alpha: Fraction) -> tuple[Pieces, Ints, float]:
     atoms = len(start)
     slopes = np.empty(len(coreset.weights) + atoms)
     total = np.empty(atoms)
+    ramp = np.arange(int(size.max()) + 1, dtype=np.float64)
     for a in range(atoms):  # atom by atom: one running sum over all of them would lose digits
         own = slopes[coreset.start[a] + a : coreset.start[a + 1] + a + 1]
-        own[0] = 0.0
-        np.cumsum(coreset.weights[coreset.start[a] : coreset.start[a + 1]], out=own[1:])
+        weights = coreset.weights[coreset.start[a] : coreset.start[a + 1]]
+        if (weights == weights[0]).all():
+            # All records of a client, of a region or of a proportional mixture weigh the same;
+            # multiples are three times as fast as a sum, whose every step waits for the last.
+            np.multiply(ramp[: len(own)], weights[0], out=own)
+        else:
+            own[0] = 0.0
+            np.cumsum(weights, out=own[1:])
         total[a] = own[-1]
         own *= keep
         own -= cut * total[a]

@@ -40,6 +40,7 @@ bytes; w is the least that holds every count, 3 or less up to 16.7 million recor
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -286,8 +287,8 @@ def _check(s: ClientSummary) -> None:
             raise GCFCPError(f"{name}={number!r} is not a whole number from 0 to 2**53")
     if s.n < 1 or s.min_count < 1:
         raise GCFCPError(f"n={s.n} and min_count={s.min_count} must be at least 1")
-    if type(s.delta) not in (int, float) or not 2 <= s.delta < math.inf:
-        raise GCFCPError(f"delta={s.delta!r} is not a number of at least 2")
+    if type(s.delta) not in (int, float) or not 2 <= s.delta <= sys.float_info.max:
+        raise GCFCPError(f"delta={s.delta!r:.60} is not a number of at least 2")
     if s.representative not in _REPRESENTATIVES:
         raise GCFCPError(f"representative={s.representative!r} is neither 'mean' nor 'upper'")
     _check_parameters(s.parameters)
@@ -355,6 +356,8 @@ def _check_parameters(parameters: Any) -> None:
         check_name("parameter", key)
         if isinstance(value, str):
             check_name("parameter value", value)
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise GCFCPError(f"the score's parameter {key}={value!s:.60} is beyond 2**63")
         if isinstance(value, float) and not math.isfinite(value):
             raise GCFCPError(f"the score's parameter {key}={value} is not finite")
 

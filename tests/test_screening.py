@@ -276,3 +276,40 @@ def test_influence_says_nothing_aloud() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         gcfcp.calibrate(federation(4), 0.1).influence()
+
+
+# --- what one client can do to the others (docs/threat-model.md) ----------------------------------
+
+
+@pytest.mark.parametrize("clients", [2, 5, 10])
+def test_a_client_that_sends_low_scores_costs_what_the_threat_model_says(clients: int) -> None:
+    """With share pi it pulls the others' coverage down to (1 - alpha - pi) / (1 - pi)."""
+    n, alpha, pi = 4000, 0.1, 1 / clients
+    one, everyone = gcfcp.Groups(["all"]), np.ones((n, 1), bool)
+    summaries = [
+        gcfcp.summarize((np.arange(n) + 0.5) / n, everyone, groups=one, client=f"c{k}", delta=1e9)
+        for k in range(clients - 1)
+    ]
+    low = gcfcp.summarize(np.full(n, -1.0), everyone, groups=one, client="low")
+    threshold = gcfcp.calibrate([*summaries, low], alpha).table[0].threshold
+    assert threshold == pytest.approx((1 - alpha - pi) / (1 - pi), abs=2e-3)
+    assert any(s.flagged and s.client == "low" for s in screen([*summaries, low]))
+
+
+@pytest.mark.parametrize(("clients", "finite"), [(5, False), (9, False), (20, True)])
+def test_a_client_that_sends_infinite_scores_switches_off_from_a_share_of_alpha(
+    clients: int, finite: bool
+) -> None:
+    n = 1000
+    one, everyone = gcfcp.Groups(["all"]), np.ones((n, 1), bool)
+    rng = np.random.default_rng(0)
+    summaries = [
+        gcfcp.summarize(rng.random(n), everyone, groups=one, client=f"c{k}")
+        for k in range(clients - 1)
+    ]
+    high = gcfcp.summarize(np.full(n, np.inf), everyone, groups=one, client="high")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gcfcp.GCFCPWarning)
+        record = gcfcp.calibrate([*summaries, high], 0.1).table[0]
+    assert np.isfinite(record.threshold) == finite
+    assert (record.reason is None) == finite

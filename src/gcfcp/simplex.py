@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _VALUE_TOLERANCE = 2.0**-44  # of the scores that make up a theta
-_BLOCK = 128
+_BLOCK = 256
 _REFRESH = 64  # pivots between two fresh factorisations
 _LONGEST_RAY = 2**22  # breakpoints that are laid out at a time
 _LARGEST_DETERMINANT = 2**20  # of a basis whose multiples a float inverse tells apart

@@ -29,7 +29,7 @@ LAW = settings(
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-MORE = settings(LAW, max_examples=400)
+MORE = settings(LAW, max_examples=300)
 ALPHAS = [Fraction(1, 20), Fraction(1, 10), Fraction(1, 5), Fraction(1, 3), Fraction(1, 2)]
 
 

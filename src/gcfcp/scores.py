@@ -208,6 +208,16 @@ class THR(_SetScore):
     def _scores(self, p: Floats, u: Floats) -> Floats:
         return 1.0 - p
 
+    def of(self, prediction: Any, y: Any, rng: Generator | None = None) -> Floats:
+        """The scores (n,) of the labels y, without computing those of the others."""
+        probabilities = _matrix(prediction)
+        labels = _labels(y, *probabilities.shape)
+        p = np.empty(len(labels))
+        for rows in _checked_rows(probabilities):
+            block = probabilities[rows]
+            p[rows] = block[np.arange(len(block)), labels[rows]]
+        return 1.0 - np.clip(p, 0.0, 1.0)
+
     def predict(
         self, prediction: Any, thresholds: Any, rng: Generator | None = None
     ) -> NDArray[np.bool_]:
@@ -231,12 +241,16 @@ def _least_probability(t: Floats) -> Floats:
     """
     inside = np.clip(t, 0.0, 1.0)
     p = (1.0 - inside) - np.where(inside >= 0.5, 2.0**-54, 0.0)
-    p = np.where(1.0 - p <= inside, p, np.nextafter(p, np.inf))
-    return np.where(t < 0, np.inf, np.where(t >= 1, -np.inf, p))
+    low = 1.0 - p > inside
+    p[low] = np.nextafter(p[low], np.inf)
+    p[t < 0], p[t >= 1] = np.inf, -np.inf
+    return p
 
 
 def _round_up(values: Floats, dtype: np.dtype[Any]) -> NDArray[Any]:
     """The next number of a narrower type: the same bound for numbers of that type."""
+    if dtype == values.dtype:
+        return values
     rounded = values.astype(dtype)
     return np.where(rounded < values, np.nextafter(rounded, dtype.type(np.inf)), rounded)
 

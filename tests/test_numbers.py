@@ -282,8 +282,10 @@ def test_weights_that_are_changed_behind_its_back_are_found_out(
     coreset = _problem()
     made = Solver(coreset, Fraction(1, 10))
     monkeypatch.setattr(solver.ExactWalk, "descend", lambda self: True)
-    honest = solver.gradient_of
-    monkeypatch.setattr(solver, "gradient_of", lambda p, w: honest(p, w) * 3)
+    honest = solver.multipliers
+    monkeypatch.setattr(
+        solver, "multipliers", lambda p, w: replace(honest(p, w), y=3 * honest(p, w).y)
+    )
     monkeypatch.setattr(solver, "_unsure", lambda p, w: np.ones(len(w.t), dtype=bool))
     with pytest.raises(GCFCPError, match="first-order condition"):
         made.solve(coreset.membership)

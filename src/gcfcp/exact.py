@@ -170,8 +170,8 @@ def _round_up(exact: Fraction) -> float:
 def combine(c: Floats, scores: Floats, rows: Floats, row: Floats) -> float:
     """sum_b c_b s_b from the scores themselves, rounded up; c is made exact first."""
     whole, denominator = np.rint(c), 1
-    numerators = [int(k) for k in whole]
-    if not np.array_equal(whole @ rows, row):
+    numerators = [int(k) for k in whole.tolist()]
+    if not (whole @ rows == row).all():
         numerators, denominator = _solve_exactly(rows.T, [int(k) for k in row])
     terms = [(k, s) for k, s in zip(numerators, scores.tolist(), strict=True) if k]
     if denominator == 1 and [k for k, _ in terms] == [1]:

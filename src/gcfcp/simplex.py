@@ -25,6 +25,7 @@ Ints = NDArray[np.int64]
 
 _VALUE_TOLERANCE = 2.0**-44  # of the scores that make up a theta
 _BLOCK = 256
+_BESIDE = np.array([-1, 1])
 _REFRESH = 64  # pivots between two fresh factorisations
 _LONGEST_RAY = 2**22  # breakpoints that are laid out at a time
 _LARGEST_DETERMINANT = 2**20  # of a basis whose multiples a float inverse tells apart
@@ -128,28 +129,38 @@ def gradient_of(pieces: Pieces, walk: Walk) -> Floats:
     return slope
 
 
-def weight_tolerance(pieces: Pieces, walk: Walk) -> Floats:
-    """A bound on the rounding in y. A group of almost no weight is held to its own weight."""
+@dataclass(frozen=True)
+class Multipliers:
+    """y of the basic atoms, (m, r), and what it must lie between."""
+
+    y: Floats
+    low: Floats  # the slope before the score that the atom rests on
+    high: Floats  # and behind it
+    tolerance: Floats  # a bound on the rounding in y
+
+
+def multipliers(pieces: Pieces, walk: Walk) -> Multipliers:
+    left = pieces.first[walk.basis] + pick(walk.at, walk.basis)
+    y = pick(gradient_of(pieces, walk), walk.basis)
+    # A group of almost no weight is held to its own weight.
     weights = np.matmul(pieces.weight, np.abs(walk.inverse)) + np.abs(walk.t[:, None] * walk.c)
-    return SLOPE_TOLERANCE * np.asarray(weights)
+    tolerance: Floats = SLOPE_TOLERANCE * weights
+    return Multipliers(y, pieces.slopes[left], pieces.slopes[left + 1], tolerance)
 
 
-def violation(pieces: Pieces, walk: Walk) -> tuple[Ints, Ints, Floats, Floats]:
+def violation(walk: Walk, found: Multipliers) -> tuple[Ints, Ints, Floats, Floats]:
     """The basic score whose multiplier is furthest outside its slopes, for the way it moves beta.
 
     Returns its position, the direction it must move in (0: optimal), the derivative D of h along
     its ray, and the rounding that D may carry. t is lowered by an infinitesimal.
     """
-    left = pieces.first[walk.basis] + pick(walk.at, walk.basis)
-    y = pick(gradient_of(pieces, walk), walk.basis)
-    over, under = y - pieces.slopes[left + 1], pieces.slopes[left] - y
-    tolerance = weight_tolerance(pieces, walk)
+    over, under, tolerance = found.y - found.high, found.low - found.y, found.tolerance
     over[(over < -tolerance) | ((over <= tolerance) & (walk.c > -ZERO))] = -np.inf
     under[(under < -tolerance) | ((under <= tolerance) & (walk.c < ZERO))] = -np.inf
     worst = np.maximum(over, under)
     # Steepest: by how fast h falls for the way beta goes.
     norms = np.sqrt(np.square(walk.inverse).sum(axis=1))
-    b = np.argmax(worst / norms, axis=1)
+    b = (worst / norms).argmax(axis=1)
     chosen = np.arange(len(b)), b
     D = -worst[chosen]
     direction = np.where(over[chosen] >= under[chosen], 1, -1)
@@ -229,6 +240,7 @@ def _ray(
     speed, moves, at = speed[:, columns], moves[:, columns], walk.at[:, columns]
     start, first, size = pieces.start[columns], pieces.first[columns], pieces.size[columns]
     v = np.where(moves, speed, 1.0)
+    pace = np.abs(v)
     up = v > 0
     own = columns == leaving
     theta = np.where(own, scores[each, b][:, None], along(pieces, walk, scores)[:, columns])
@@ -246,55 +258,62 @@ def _ray(
     index = np.where(known, ahead[:, :, None] + sign[:, :, None] * depth, 0)
     step = (pieces.values[start[:, None] + index] - theta[:, :, None]) / v[:, :, None]
     slope = first[:, None] + index
-    gain = np.abs(v)[:, :, None] * (pieces.slopes[slope + 1] - pieces.slopes[slope])
+    gain = pace[:, :, None] * (pieces.slopes[slope + 1] - pieces.slopes[slope])
+    beyond = ~known
     leap = np.zeros((m, 1))
     if endless:
         far = along(pieces, walk, infinite)[:, columns]
         reaches = pieces.infinite[columns, None] & (index == size[:, None] - 1)
         leap = np.maximum(np.rint((reaches - far[:, :, None]) / v[:, :, None] / ZERO), 0.0)
         step[(step < 0) & (leap == 0)] = 0.0  # rounding: what is ahead is not behind
-        leap[~known] = np.inf
+        leap[beyond] = np.inf
     else:
         np.maximum(step, 0.0, out=step)
-    if not known.all():
-        gain[~known] = 0.0
-        step[~known] = np.inf
+    gain[beyond] = 0.0
+    step[beyond] = np.inf
     short = left > len(depth)
+    unknown = short.any(axis=1)
+    some_unknown = bool(unknown.any())
     step, gain, leap = (x.reshape(m, -1) for x in (step, gain, leap))
-    order = np.lexsort((step, leap)) if endless else np.argsort(step, axis=1)
-    running = np.cumsum(pick(gain, order), axis=1)
+    order = np.lexsort((step, leap)) if endless else step.argsort(axis=1)
+    running = pick(gain, order).cumsum(axis=1)
     turned = running[:, -1] > turn
-    stop = np.argmax(running > turn[:, None], axis=1)[:, None]
+    stop = (running > turn[:, None]).argmax(axis=1)[:, None]
     cut = np.zeros(m, dtype=bool)
-    if short.any() and 8 * order.size > _LONGEST_RAY:
+    if some_unknown and 8 * order.size > _LONGEST_RAY:
         # Too much to lay out: go to the first end of what is known, which is still downhill.
         ends = np.arange(len(depth) - 1, order.shape[1], len(depth))
         place = np.argsort(order, axis=1)[:, ends]
         first = np.min(np.where(short, place, order.shape[1]), axis=1)
-        cut = short.any(axis=1) & (~turned | (first <= stop[:, 0]))
+        cut = unknown & (~turned | (first <= stop[:, 0]))
         stop[cut, 0], turned = first[cut], turned | cut
     chosen = pick(order, stop)
 
-    # Steps that are equal but for rounding go in the order of the infinitesimal shifts.
-    slack = _noise(pieces, walk, scores)[:, columns] / np.abs(v)
-    atom = chosen // len(depth)
+    # Steps that are equal but for rounding go in the order of the infinitesimal shifts. Mostly
+    # there are none: then the neighbours of the chosen one are clear of it.
+    slack = _noise(pieces, walk, scores)[:, columns] / pace
     step_chosen = pick(step, chosen)
     leap_chosen = pick(leap, chosen) if endless else leap
-    allowed = np.repeat(slack + pick(slack, atom), len(depth), axis=1)
-    with np.errstate(invalid="ignore"):
-        near = np.abs(step - step_chosen) <= allowed
-    if endless:
-        near &= leap == leap_chosen
-    again = short.any(axis=1) & ~turned
-    if short.any():
-        reach = np.max(np.where(near, step, -np.inf), axis=1, keepdims=True)
+    beside = pick(step, pick(order, (stop + _BESIDE) % order.shape[1]))
+    widest = 2 * slack.max(axis=1, keepdims=True)
+    crowded = (beside >= step_chosen - widest) & (beside <= step_chosen + widest)
+    reach, tied = step_chosen, np.zeros(m, dtype=bool)
+    if crowded.any():
+        allowed = (slack + pick(slack, chosen // len(depth))).repeat(len(depth), axis=1)
+        near = (step >= step_chosen - allowed) & (step <= step_chosen + allowed)
+        if endless:
+            near &= leap == leap_chosen
+        reach = np.where(near, step, -np.inf).max(axis=1, keepdims=True)
+        tied = near.sum(axis=1) > 1
+    again = unknown & ~turned
+    if some_unknown:
         early = step[:, len(depth) - 1 :: len(depth)] <= reach
         if endless:
             edge_leap = leap[:, len(depth) - 1 :: len(depth)]
             early = (edge_leap < leap_chosen) | ((edge_leap == leap_chosen) & early)
         again |= (short & early).any(axis=1)
     again &= ~cut
-    ties = np.flatnonzero(turned & ~again & ~cut & (near.sum(axis=1) > 1))
+    ties = (turned & tied & ~again & ~cut).nonzero()[0]
     if len(ties):
         own_shift = pieces.tie - along(pieces, walk[ties], pieces.tie[walk.basis[ties]])
         shift = np.repeat(own_shift[:, columns] / v[ties], len(depth), axis=1)
@@ -304,16 +323,16 @@ def _ray(
             group, np.min(np.where(group, rank, rank.shape[1]), axis=1, keepdims=True), rank
         )
         fine = np.zeros(group.shape)
-        for i, tied in enumerate(ties.tolist() if not pieces.grain else ()):
+        for i, problem in enumerate(ties.tolist() if not pieces.grain else ()):
             member = np.flatnonzero(group[i])
             column = member // len(depth)
             fine[i, member] = _ranks(
                 pieces,
                 walk,
-                tied,
+                problem,
                 columns[column],
-                index[tied].reshape(-1)[member],
-                v[tied, column],
+                index[problem].reshape(-1)[member],
+                v[problem, column],
             )
         # Within an atom the order of its scores stands: lexsort is stable and index ascends.
         order[ties] = np.lexsort((np.where(group, shift, 0.0), fine, rank))
@@ -321,8 +340,8 @@ def _ray(
         stop[ties] = np.argmax(running > turn[ties, None], axis=1)[:, None]
         chosen[ties] = pick(order[ties], stop[ties])
 
-    problem, place = np.nonzero(np.arange(order.shape[1]) < stop)
-    moved = problem * atoms + columns[order[problem, place] // len(depth)]
+    row, place = np.nonzero(np.arange(order.shape[1]) < stop)
+    moved = row * atoms + columns[order[row, place] // len(depth)]
     passed = np.bincount(moved, minlength=m * atoms).reshape(m, atoms)
     passed[:, columns] *= sign
     found = _Step(
@@ -353,7 +372,9 @@ def _pivot(pieces: Pieces, walk: Walk, b: Ints, direction: Ints, step: _Step) ->
     walk.at[each, step.entering] = step.index
     # Where the leaving atom moves on to another score of its own, p is zero and nothing changes.
     p = snap(np.matmul(pieces.rows[step.entering][:, None, :], walk.inverse)[:, 0])
-    p[leaving == step.entering] = np.eye(p.shape[1])[b[leaving == step.entering]]
+    stays = (leaving == step.entering).nonzero()[0]
+    p[stays] = 0.0
+    p[stays, b[stays]] = 1.0
     pivot = p[each, b]
     p[each, b] -= 1.0
     ray = walk.inverse[each, :, b] / pivot[:, None]
@@ -378,7 +399,7 @@ def descend(pieces: Pieces, walk: Walk, rows: Floats) -> tuple[Walk, Ints]:
     live = np.arange(len(rows))
     limit = 1000 + 20 * len(pieces.size) * (1 + rows.shape[1])
     for count in range(1, limit):
-        b, direction, D, tolerance = violation(pieces, walk)
+        b, direction, D, tolerance = violation(walk, multipliers(pieces, walk))
         going = direction != 0
         if going.any():
             if not going.all():

@@ -68,13 +68,13 @@ from gcfcp.simplex import (
     factorise,
     gradient_of,
     locate,
+    multipliers,
     pick,
     put,
     resting_scores,
     snap,
     thetas,
     violation,
-    weight_tolerance,
 )
 
 Floats = NDArray[np.float64]
@@ -113,14 +113,14 @@ def _unsure(pieces: Pieces, walk: Walk) -> NDArray[np.bool_]:
     and rounding is below the smallest difference there can be: y and theta are multiples of
     1 / det(Phi_basis). Then what looks like a tie is one.
     """
-    unsure: NDArray[np.bool_] = violation(pieces, walk)[1] != 0
+    found = multipliers(pieces, walk)
+    unsure: NDArray[np.bool_] = violation(walk, found)[1] != 0
     fraction = np.exp(-np.linalg.slogdet(pieces.rows[walk.basis])[1])[:, None]
     if pieces.whole:
-        left = pieces.first[walk.basis] + pick(walk.at, walk.basis)
-        y = pick(gradient_of(pieces, walk), walk.basis)
-        room = np.minimum(y - pieces.slopes[left], pieces.slopes[left + 1] - y)
-        tolerance = weight_tolerance(pieces, walk)
-        for i, b in np.argwhere((room <= tolerance) & (2 * tolerance >= fraction)).tolist():
+        room = np.minimum(found.y - found.low, found.high - found.y)
+        tolerance = found.tolerance
+        open_ties = ((room <= tolerance) & (2 * tolerance >= fraction)).nonzero()
+        for i, b in zip(*(x.tolist() for x in open_ties), strict=True):
             if unsure[i]:
                 continue
             column = walk.inverse[i, :, b]
@@ -130,7 +130,7 @@ def _unsure(pieces: Pieces, walk: Walk) -> NDArray[np.bool_]:
     number, far, noise = thetas(pieces, walk)
     finite = pieces.size - pieces.infinite
     number[far > ZERO], number[far < -ZERO] = np.inf, -np.inf
-    last = pieces.values[pieces.start + np.clip(walk.at, 1, None) - 1]
+    last = pieces.values[pieces.start + np.maximum(walk.at, 1) - 1]
     following = pieces.values[pieces.start + np.minimum(walk.at, pieces.size - 1)]
     behind = np.where((walk.at == 0) | (walk.at > finite), np.inf, number - last)
     ahead = np.where(walk.at >= finite, np.inf, following - number)
@@ -141,7 +141,7 @@ def _unsure(pieces: Pieces, walk: Walk) -> NDArray[np.bool_]:
     put(room, walk.basis, np.inf)
     tied = (room >= -noise) & (2 * noise < fraction * pieces.grain)
     close = (room <= noise) & ~tied
-    for i in np.flatnonzero(close.any(axis=1) & ~unsure).tolist():
+    for i in (close.any(axis=1) & ~unsure).nonzero()[0].tolist():
         unsure[i] = not _in_place(pieces, walk, i, np.flatnonzero(close[i]))
     return unsure
 
@@ -152,19 +152,17 @@ def _refuted(pieces: Pieces, walk: Walk) -> NDArray[np.bool_]:
     The judge's verdict is checked once more, by other means: no walk, no ties, only whether each
     multiplier is within its slopes and each score on its side of theta.
     """
-    left = pieces.first[walk.basis] + pick(walk.at, walk.basis)
-    y, tolerance = pick(gradient_of(pieces, walk), walk.basis), weight_tolerance(pieces, walk)
-    outside = np.maximum(pieces.slopes[left] - y, y - pieces.slopes[left + 1]) > 2 * tolerance
+    found = multipliers(pieces, walk)
+    outside = np.maximum(found.low - found.y, found.y - found.high) > 2 * found.tolerance
     number, far, noise = thetas(pieces, walk)
     finite = pieces.size - pieces.infinite
-    last = pieces.values[pieces.start + np.clip(walk.at, 1, None) - 1]
+    last = pieces.values[pieces.start + np.maximum(walk.at, 1) - 1]
     following = pieces.values[pieces.start + np.minimum(walk.at, pieces.size - 1)]
     passed = (walk.at > 0) & (walk.at <= finite) & (last - number > 2 * noise)
     missed = (walk.at < finite) & (number - following > 2 * noise)
     astray = (passed | missed) & (np.abs(far) <= ZERO)
     put(astray, walk.basis, False)
-    refuted: NDArray[np.bool_] = outside.any(axis=1) | astray.any(axis=1)
-    return refuted
+    return np.logical_or(outside.any(axis=1), astray.any(axis=1))
 
 
 def _denominator(matrix: Floats, b: int, column: Floats) -> float:
@@ -204,9 +202,11 @@ class Solver:
         self.coreset = coreset
         self.alpha = alpha
         self._pieces, self._columns, self.t = pieces_of(coreset, alpha)
-        rows = coreset.membership.astype(np.float64)
-        # Each dependent column as a combination of the independent ones.
-        self._span = snap(np.linalg.lstsq(self._pieces.rows, rows, rcond=None)[0])
+        # Each column, dependent ones too, as a combination of the independent ones.
+        self._span = np.eye(len(self._columns))
+        if len(self._columns) < coreset.membership.shape[1]:
+            rows = coreset.membership.astype(np.float64)
+            self._span = snap(np.linalg.lstsq(self._pieces.rows, rows, rcond=None)[0])
         self._base = self._first_optimum()
 
     def _first_optimum(self) -> Walk:

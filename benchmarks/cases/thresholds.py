@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from fractions import Fraction
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -152,26 +154,25 @@ def points(scale: Scale) -> list[Case]:
     thr = gcfcp.scores.THR()
     groups = gcfcp.Groups(["G1", "G2", "G3", "G4"])
 
-    def sets(client: data.Ints) -> data.Bools:
+    def sets(clients: Sequence[Any]) -> data.Bools:
         scores = thr.of(p[calibration], everything.labels[calibration])
         summaries = [
             gcfcp.summarize(
-                scores[client == k],
-                m[calibration][client == k],
-                groups=groups,
-                client=f"{k}",
-                score=thr,
+                scores[own], m[calibration][own], groups=groups, client=f"{k}", score=thr
             )
-            for k in range(int(client.max()) + 1)
+            for k, own in enumerate(clients)
         ]
         predictor = gcfcp.Predictor(thr, gcfcp.calibrate(summaries, NO_TIES))
         return predictor.predict_set(p[test], m[test])
 
+    client = everything.client[calibration]
+    by_client = [client == k for k in range(int(client.max()) + 1)]
+
     def pooled() -> data.Bools:
-        return sets(np.zeros(n, dtype=np.int64))
+        return sets([slice(None)])
 
     def federated() -> data.Bools:
-        return sets(everything.client[calibration])
+        return sets(by_client)
 
     def pooled_exact() -> data.Bools:
         scores = thr.of(p[calibration], everything.labels[calibration])

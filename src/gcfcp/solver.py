@@ -15,7 +15,8 @@ How it works. A vertex is r = rank(Phi) independent atoms, each resting on one o
 (the basis). Every other atom knows how many of its scores lie below its theta. The multipliers y
 of the basis must lie between the slopes left and right of their scores; the worst offender moves
 along its ray, passing breakpoints of all atoms until the directional derivative turns (a long
-step), and the breakpoint where it turns takes its place. No such breakpoint: S* = +inf.
+step), and the breakpoint where it turns takes its place. No such breakpoint: S* = +inf. The walk
+begins near the minimum of a smooth h (`newton`).
 
 Why it is exact.
 - Ties in weight, such as (n+1)(1-alpha) an integer, are broken by lowering t by an infinitesimal:
@@ -59,7 +60,8 @@ from numpy.typing import NDArray
 
 from gcfcp.errors import GCFCPError
 from gcfcp.exact import ExactWalk, combine
-from gcfcp.pieces import ZERO, Coreset, Pieces, independent, pieces_of
+from gcfcp.newton import start
+from gcfcp.pieces import ZERO, Coreset, Pieces, pieces_of
 from gcfcp.simplex import (
     Walk,
     along,
@@ -217,7 +219,9 @@ class Solver:
             stride *= _LEVEL_RATIO
         none = np.zeros((1, fine.rows.shape[1]))
         pieces = fine.coarser(stride)
-        walk = self._start(pieces)
+        basis, at = start(pieces)
+        walk = Walk(basis[None], at[None], none[None], none, np.zeros(1))
+        factorise(pieces, walk, none)
         while True:
             locate(pieces, walk)
             walk, _ = descend(pieces, walk, none)
@@ -228,26 +232,6 @@ class Solver:
             stride //= _LEVEL_RATIO
             pieces = fine.coarser(stride)
             walk.at[0, basis] = resting // stride
-
-    @staticmethod
-    def _start(pieces: Pieces) -> Walk:
-        """Independent atoms, the heaviest first, near a least-squares fit to all quantiles."""
-        ends = pieces.first + pieces.size
-        weight = pieces.slopes[ends] - pieces.slopes[pieces.first]
-        basis = independent(pieces.rows.copy(), np.argsort(-weight, kind="stable"))
-        at = np.zeros(len(pieces.start), dtype=np.int64)
-        for a in range(len(at)):
-            own = pieces.slopes[pieces.first[a] + 1 : ends[a] + 1]
-            at[a] = min(int(own.searchsorted(0.0)), int(pieces.size[a]) - 1)
-        root, quantile = np.sqrt(weight), pieces.values[pieces.start + at]
-        beta = np.linalg.lstsq(pieces.rows * root[:, None], quantile * root, rcond=None)[0]
-        for a in basis:
-            own = pieces.values[pieces.start[a] : pieces.start[a] + pieces.size[a]]
-            at[a] = min(int(own.searchsorted(pieces.rows[a] @ beta)), int(pieces.size[a]) - 1)
-        none = np.zeros((1, pieces.rows.shape[1]))
-        walk = Walk(basis[None], at[None], none[None], none, np.zeros(1))
-        factorise(pieces, walk, none)
-        return walk
 
     def solve(self, rows: NDArray[np.bool_], t: Floats | None = None) -> list[Solution]:
         """S* of the atoms with membership `rows` (m, G); `t` (m,) in place of (1 - alpha) w_test.

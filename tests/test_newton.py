@@ -45,22 +45,55 @@ def coresets(draw) -> Coreset:
 def test_it_is_a_vertex_whatever_the_scores(coreset):
     """Independent atoms, as many as there are, each on a breakpoint that it has."""
     pieces, columns, _ = pieces_of(coreset, Fraction(1, 10))
-    basis, at = start(pieces)
+    found = start(pieces)
+    basis, at = found.basis, found.at
     assert len(basis) == len(columns) == np.linalg.matrix_rank(coreset.membership.astype(float))
     assert np.linalg.matrix_rank(pieces.rows[basis]) == len(basis)
     assert ((at >= 0) & (at < pieces.size)).all()
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_it_is_near_the_optimum(seed):
-    """With many scores, few of them lie between the start and the optimum."""
-    rng = np.random.default_rng(seed)
+SHAPES = {
+    "gamma": lambda rng, size: rng.gamma(2.0, 1.0 + rng.random((size[0], 1)), size=size),
+    "heavy tails": lambda rng, size: rng.standard_cauchy(size) ** 3,
+    "many orders of magnitude": lambda rng, size: np.exp(10 * rng.normal(size=size)),
+    "one enormous": lambda rng, size: np.where(np.arange(size[1]) == 7, 1e100, rng.random(size)),
+}
+
+
+def _four_atoms(values: np.ndarray) -> Coreset:
     membership = np.array([[1, 0, 0], [1, 1, 0], [1, 0, 1], [1, 1, 1]], dtype=bool)
-    n = 2_000
-    values = np.sort(rng.gamma(2.0, 1.0 + rng.random((4, 1)), size=(4, n)), axis=1)
-    coreset = Coreset(membership, np.arange(5) * n, values.ravel(), np.ones(4 * n), 1.0)
-    basis, at = start(pieces_of(coreset, Fraction(1, 10))[0])
-    optimum = Solver(coreset, Fraction(1, 10)).evidence(membership[0])
+    n = values.shape[1]
+    ascending = np.sort(values, axis=1)
+    return Coreset(membership, np.arange(5) * n, ascending.ravel(), np.ones(4 * n), 1.0)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("seed", range(3))
+def test_it_is_near_the_optimum(shape, seed):
+    """With many scores, few of them lie between the start and the optimum."""
+    n = 5_000
+    coreset = _four_atoms(SHAPES[shape](np.random.default_rng(seed), (4, n)))
+    found = start(pieces_of(coreset, Fraction(1, 10))[0])
+    assert found.close
+    optimum = Solver(coreset, Fraction(1, 10)).evidence(coreset.membership[0])
     assert optimum is not None
-    exact = [np.searchsorted(own, theta) for own, theta in zip(values, optimum.theta, strict=True)]
-    assert np.abs(at - exact)[basis].max() <= 0.02 * n
+    exact = [
+        np.searchsorted(coreset.values[i * n : (i + 1) * n], theta)
+        for i, theta in enumerate(optimum.theta)
+    ]
+    assert np.abs(found.at - exact)[found.basis].max() <= 0.02 * n
+
+
+def test_where_it_is_not_near_it_says_so():
+    """A gap in the scores, just where the optimum is: no parabola has one. The solver then goes
+    from coarse to fine and arrives all the same."""
+    rng = np.random.default_rng(0)
+    high = rng.random((4, 5_000)) < 0.1
+    coreset = _four_atoms(rng.random((4, 5_000)) + 1e9 * high)
+    assert not start(pieces_of(coreset, Fraction(1, 10))[0]).close
+    solver = Solver(coreset, Fraction(1, 10))
+    for row in coreset.membership:
+        evidence = solver.evidence(row)
+        assert evidence is not None
+        balance = evidence.gradient @ coreset.membership
+        assert np.array_equal(balance, solver.t * row)

@@ -212,15 +212,16 @@ class Solver:
         self._base = self._first_optimum()
 
     def _first_optimum(self) -> Walk:
-        """The optimum without a test point, from coarse to fine so that n does not matter."""
-        fine = self._pieces
-        stride = 1
-        while int(fine.size.max()) > stride * _COARSEST:
+        """The optimum without a test point. Where there is no close start, from coarse to fine, so
+        that n does not matter either way."""
+        fine = pieces = self._pieces
+        stride, begin = 1, start(fine)
+        while not begin.close and int(pieces.size.max()) > _COARSEST:
             stride *= _LEVEL_RATIO
+            pieces = fine.coarser(stride)
+            begin = start(pieces)
         none = np.zeros((1, fine.rows.shape[1]))
-        pieces = fine.coarser(stride)
-        basis, at = start(pieces)
-        walk = Walk(basis[None], at[None], none[None], none, np.zeros(1))
+        walk = Walk(begin.basis[None], begin.at[None], none[None], none, np.zeros(1))
         factorise(pieces, walk, none)
         while True:
             locate(pieces, walk)

@@ -18,7 +18,7 @@ from benchmarks.peers import install_conditionalconformal
 
 _RESULTS = Path(__file__).resolve().parent / "results"
 _ROOT = _RESULTS.parent.parent
-_QUICK_RESULTS = _ROOT / "build" / "benchmarks-quick"
+_OTHER_RESULTS = _ROOT / "build" / "benchmarks"  # of quick runs, and of some cases alone
 
 
 def _arguments(given: list[str] | None) -> argparse.Namespace:
@@ -26,7 +26,7 @@ def _arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="small sizes, under a minute")
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="CASE")
     parser.add_argument("--turns", type=int, help="runs of each contestant (7; 2 with --quick)")
-    parser.add_argument("--output", type=Path, help=f"folder for results ({_RESULTS.name}/)")
+    parser.add_argument("--output", type=Path, help="folder for results")
     parser.add_argument(
         "--install-peers",
         action="store_true",
@@ -58,17 +58,18 @@ def main(given: list[str] | None = None) -> int:
     with one_thread():
         where = machine()
         cases = run(arguments.only, scale)
-    folder = arguments.output or (_QUICK_RESULTS if scale.quick else _RESULTS)
+    whole = not scale.quick and arguments.only == list(CASES)
+    folder = arguments.output or (_RESULTS if whole else _OTHER_RESULTS)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.json").write_text(report.as_json(cases, where, scale.quick) + "\n")
     (folder / "results.md").write_text(report.as_markdown(cases, where, scale.quick))
     (folder / "targets.md").write_text(report.as_targets(cases, where, scale.quick))
-    if not scale.quick:
-        (folder / "README-snippet.md").write_text(report.as_snippet(cases, where))
     chart = report.draw(cases, folder)
     if folder == _RESULTS:
         for path in chart:
             shutil.copy(path, _ROOT / "docs" / "images" / f"performance{path.suffix}")
+        readme = _ROOT / "README.md"
+        readme.write_text(report.into_readme(readme.read_text(), cases, where))
     missed = [t for case in cases for t in case.targets if not t.met]
     if not scale.quick:
         print(f"{sum(len(c.targets) for c in cases)} targets, {len(missed)} missed")

@@ -25,6 +25,14 @@ def number(x: float) -> str:
     return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}"
 
 
+def _compact(x: float) -> str:
+    """For an axis: 40k, 4M."""
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if x >= size:
+            return f"{x / size:g}{unit}"
+    return f"{x:g}"
+
+
 def _time(entry: Entry) -> str:
     if entry.timing is None:
         return entry.why_not or ""
@@ -105,26 +113,31 @@ def as_targets(cases: list[Case], machine: dict[str, Any], quick: bool) -> str:
     return "\n".join([made, "", *_paragraphs(_head(machine, quick)), *table, ""])
 
 
-def as_snippet(cases: list[Case], machine: dict[str, Any]) -> str:
-    """The README's table and chart: the headline of each part, with what it is compared to."""
+BEGINS, ENDS = f"<!-- made by `{COMMAND}`; do not edit -->", "<!-- until here -->"
+
+
+def into_readme(text: str, cases: list[Case], machine: dict[str, Any]) -> str:
+    """The README with its table made anew: the headline of each part, and what it is beside."""
     by_key = {case.key: case for case in cases}
     rows = [row for key in by_key for row in _headline(key, by_key[key])]
+    missed = [target for case in cases for target in case.targets if not target.met]
+    judged = sum(len(case.targets) for case in cases)
     where = f"{machine['processor']}, {machine['cores']} cores, {machine['date'][:10]}"
-    lines = [
-        f"<!-- made by `{COMMAND}`; do not edit -->",
+    made = [
+        BEGINS,
         "",
         "| | gcfcp | beside it, on the same data in the same run |",
         "|---|---|---|",
         *(f"| {what} | {ours} | {others} |" for what, ours, others in rows),
         "",
-        "![Times as multiples of gcfcp's, and growth with records, groups and clients]"
-        "(benchmarks/results/chart.png)",
+        f"(Medians of processor time; {where}. {judged - len(missed)} of {judged} "
+        "[targets](benchmarks/results/targets.md) met in this run; "
+        "[all figures](benchmarks/results/results.md).)",
         "",
-        f"`{COMMAND}` measures all of this anew, against every peer, each result checked against "
-        f"the oracle that it races before it is timed ({where}; medians; "
-        "[all figures](benchmarks/results/results.md)).",
+        ENDS,
     ]
-    return "\n".join([*lines, ""])
+    before, rest = text.split(BEGINS)
+    return before + "\n".join(made) + rest.split(ENDS)[1]
 
 
 # Of each case: what it is called in short, whose time is ours, and how many rivals are named.
@@ -200,11 +213,15 @@ def draw(cases: list[Case], folder: Path) -> list[Path]:
     by_key = {case.key: case for case in cases}
     settings = {"font.size": 10, "svg.hashsalt": "gcfcp", "axes.spines.right": False}
     with plt.rc_context({**settings, "axes.spines.top": False}):
-        figure, axes = plt.subplots(2, 2, figsize=(11, 7.5), layout="constrained")
-        _bars(axes[0, 0], by_key)
-        _growth_with_records(axes[0, 1], by_key)
-        _growth_with_groups(axes[1, 0], by_key)
-        _growth_with_clients(axes[1, 1], by_key)
+        panels = [panel for keys, panel in _PANELS if any(k.startswith(keys) for k in by_key)]
+        rows = max(1, -(-len(panels) // 2))
+        figure = plt.figure(figsize=(11, 3.9 * rows), layout="constrained")
+        for place, panel in enumerate(panels):
+            alone = place == len(panels) - 1 and place % 2 == 0
+            panel(
+                figure.add_subplot(rows, 1 if alone else 2, place // 2 + 1 if alone else place + 1),
+                by_key,
+            )
         paths = [folder / "chart.png", folder / "chart.svg"]
         for path in paths:
             metadata = {"Date": None} if path.suffix == ".svg" else None
@@ -235,17 +252,14 @@ def _bars(ax: Any, by_key: dict[str, Case]) -> None:
     add("table-imagenet", "gcfcp, all atoms", {"plain LP, one atom": "50 thresholds: ONE plain LP"})
     peers = ("conditionalconformal", "MAPIE conditional", "the paper's bisection")
     add("points", "gcfcp, pooled data", {p: f"a test point: {p}" for p in peers})
-    if not bars:
-        ax.set_axis_off()
-        return
     labels, ratios = zip(*bars, strict=True)
     colours = [GREY if "np.sort" in label else BLUE for label in labels]
-    ax.barh(range(len(bars)), ratios, color=colours)
+    ax.barh(range(len(bars)), [ratio - 1 for ratio in ratios], left=1, color=colours)
     ax.set_yticks(range(len(bars)), labels)
     ax.invert_yaxis()
     ax.set_xscale("log")
     ax.set_xlim(min(0.5, *ratios), max(ratios) * 12)
-    ax.xaxis.set_major_formatter(lambda x, _: number(x))
+    ax.xaxis.set_major_formatter(lambda x, _: _compact(x))
     ax.minorticks_off()
     ax.axvline(1, color="black", linewidth=1)
     for i, ratio in enumerate(ratios):
@@ -276,13 +290,14 @@ def _growth_with_records(ax: Any, by_key: dict[str, Case]) -> None:
 
 def _growth_with_groups(ax: Any, by_key: dict[str, Case]) -> None:
     entries = by_key["groups"].entries if "groups" in by_key else ()
-    for start, label, style in (
-        ("gcfcp", "gcfcp", (BLUE, "o")),
-        ("plain LP", "plain LP", (ORANGE, "s")),
+    for start, end, style in (
+        ("gcfcp", "each of all", (BLUE, "o")),
+        ("gcfcp", "one threshold alone", (GREEN, "^")),
+        ("plain LP", "one threshold", (ORANGE, "s")),
     ):
-        own = [e for e in entries if e.name.startswith(start)]
+        own = [e for e in entries if e.name.startswith(start) and e.name.endswith(end)]
         xs = [float(e.name.split(", ")[1].split(" ")[0]) for e in own]
-        _curve(ax, xs, [e.figures["ms a threshold"] for e in own], label, style)
+        _curve(ax, xs, [e.figures["ms a threshold"] for e in own], f"{start}, {end}", style)
     _log(ax, "groups", "milliseconds a threshold", "Solver, up to 1,000 atoms, exact")
 
 
@@ -298,13 +313,10 @@ def _growth_with_clients(ax: Any, by_key: dict[str, Case]) -> None:
 
 
 def _log(ax: Any, x: str, y: str, title: str) -> None:
-    if not any(len(line.get_xdata()) for line in ax.lines):
-        ax.set_axis_off()
-        return
     ax.set_xscale("log")
     ax.set_yscale("log")
     measured = sorted({float(v) for line in ax.lines for v in line.get_xdata()})
-    ax.set_xticks(measured, [number(v) for v in measured])
+    ax.set_xticks(measured, [_compact(v) for v in measured])
     ax.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
     ax.minorticks_off()
     ax.grid(axis="y", color="#DDDDDD", linewidth=0.6)
@@ -312,5 +324,13 @@ def _log(ax: Any, x: str, y: str, title: str) -> None:
     ax.set_xlabel(x)
     ax.set_ylabel(y)
     ax.set_title(title, loc="left")
-    if ax.get_legend_handles_labels()[0]:
-        ax.legend(frameon=False)
+    ax.legend(frameon=False)
+
+
+# Which cases a panel shows: one without any is left out.
+_PANELS = (
+    (("digest-", "table-imagenet", "points"), _bars),
+    (("records",), _growth_with_records),
+    (("groups",), _growth_with_groups),
+    (("clients",), _growth_with_clients),
+)

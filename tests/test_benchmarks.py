@@ -2,7 +2,9 @@
 
 import json
 import math
+import multiprocessing
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks import __main__ as command  # noqa: E402
 from benchmarks import cases, data, measure, oracles, peers, report  # noqa: E402
+from benchmarks.cases import clients  # noqa: E402
 from benchmarks.cases.digests import step_error  # noqa: E402
 from benchmarks.cases.thresholds import _coreset, _solve_all  # noqa: E402
 
@@ -118,3 +121,40 @@ def test_the_step_error_is_that_of_the_definition():
 
 def test_peak_memory_counts_what_is_allocated():
     assert 8e6 <= measure.peak_memory(lambda: np.ones(10**6)) < 9e6
+
+
+def test_the_memory_of_a_process_is_its_own():
+    """A process that was started by a large one does not begin with its parent's memory."""
+    ballast = np.ones(10**8)  # 800 MB
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        arrival = pool.submit(clients._arrival, 20, 20, 1).result()
+    assert ballast[-1] == 1
+    assert arrival.sent < arrival.peak < 200e6
+
+
+def test_the_readme_shows_the_committed_run():
+    """Its table names the machine and the day of the results beside it, and is made by a rule
+    that leaves the rest of the page alone."""
+    readme = (ROOT / "README.md").read_text()
+    written = json.loads((ROOT / "benchmarks" / "results" / "results.json").read_text())
+    targets = [target for case in written["cases"] for target in case["targets"]]
+    met = sum(target["met"] for target in targets)
+    assert f"{met} of {len(targets)} [targets]" in readme
+    assert written["machine"]["date"][:10] in readme
+    assert {case["key"] for case in written["cases"]} >= {
+        "groups",
+        "clients",
+        "points",
+        "summarize",
+    }
+
+    entry = measure.Entry("gcfcp", measure.Timing((1.0,)))
+    case = measure.Case("summarize", "w", "d", (entry,), (measure.at_most("claim", 3.0, 2.0),))
+    where = {"processor": "P", "cores": 2, "date": "2000-01-02 03:04"}
+    made = report.into_readme(readme, [case], where)
+    assert "0 of 1 [targets]" in made
+    assert report.into_readme(made, [case], where) == made
+    for mark in (report.BEGINS, report.ENDS):
+        assert readme.count(mark) == made.count(mark) == 1
+    assert made.split(report.BEGINS)[0] == readme.split(report.BEGINS)[0]
+    assert made.split(report.ENDS)[1] == readme.split(report.ENDS)[1]

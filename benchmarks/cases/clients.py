@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 
@@ -21,7 +22,6 @@ from benchmarks.oracles import plain_lp
 
 ALPHA = 0.1
 REGION = 500  # clients that one aggregator takes
-DISTINCT = 1000  # distinct summaries; larger federations repeat them under other names
 RECORDS = 20_000  # of each client
 
 
@@ -177,15 +177,24 @@ class Arrival:
 def _arrival(clients: int, distinct: int, turns: int) -> Arrival:
     """For a process of its own, whose peak memory is then that of this many clients."""
     _originals(min(clients, distinct))
-    before = _peak()
+    before = _held("VmRSS")
     calibration, took, sent = _arrive(_sent(clients, distinct), clients)
-    peak = _peak() - before
+    peak = _held("VmHWM") - before
     times = [took] + [_arrive(_sent(clients, distinct), clients)[1] for _ in range(turns - 1)]
     kept = tuple(s.to_bytes() for s in calibration.summaries)
     return Arrival(Timing(tuple(times)), sent, peak, kept)
 
 
-def _peak() -> int:
+def _held(what: str) -> int:
+    """Bytes that this process holds now ("VmRSS"), or held at most ("VmHWM").
+
+    From the system's own account where there is one: `ru_maxrss` of a new process starts at what
+    its parent held.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        return int(fields[what].split()[0]) * 1024
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

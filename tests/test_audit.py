@@ -13,18 +13,8 @@ from scipy import stats
 
 import gcfcp
 from gcfcp import codec
-from gcfcp.audit import (
-    BROKEN,
-    KEPT,
-    NO_TARGET,
-    UNKNOWN,
-    Audit,
-    Counts,
-    count,
-    lower_bound,
-    publish,
-    verdict,
-)
+from gcfcp.audit import Audit, Counts, count, publish
+from gcfcp.coverage import BROKEN, KEPT, NO_TARGET, UNKNOWN, lower_bound, verdict
 
 GROUPS = gcfcp.Groups(["all", "a", "b"])
 

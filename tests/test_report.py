@@ -18,9 +18,10 @@ import pytest
 
 import gcfcp
 import samples
-from gcfcp import figures, report
-from gcfcp.audit import AuditReport, audit, merge_audits
-from gcfcp.report import render
+from gcfcp import figures
+from gcfcp.audit import audit
+from gcfcp.coverage import AuditReport, merge_audits
+from gcfcp.report import findings, render, sections
 
 VOID = {"meta", "link", "input", "circle", "path", "line", "use", "br"}
 
@@ -99,7 +100,7 @@ def test_the_page_says_what_was_promised_and_found(small: Reader) -> None:
     assert "Nothing: each of the 8 combinations" in small.text
     for status in {g["certified_status"] for g in sample.predictor.provenance["guarantee"]}:
         assert status.capitalize() in small.text
-        assert report._STATUS[status] in small.text
+        assert sections._STATUS[status] in small.text
 
 
 def test_provenance_is_complete(small: Reader) -> None:
@@ -411,7 +412,7 @@ def test_a_federation_that_is_too_large_still_fits_and_says_what_is_left_out() -
 def test_the_promise_is_always_on_the_axis_and_labels_keep_apart(low: float) -> None:
     found = audited(["a"], [0.9])
     group = replace(found.groups[0], coverage=low, low=max(0.0, low - 0.01), high=low + 0.01)
-    scale = report._coverage_scale([replace(found, groups=(group,))], 0.1)
+    scale = findings._coverage_scale([replace(found, groups=(group,))], 0.1)
     strong = [t for t in scale.ticks if t.strong]
     assert [t.label for t in strong] == ["90%"]
     places = sorted(float(t.x) for t in scale.ticks)

@@ -13,8 +13,9 @@ from importlib import import_module
 from typing import Any
 
 from gcfcp import methods, scores
-from gcfcp.audit import Audit, AuditReport, audit, merge_audits
+from gcfcp.audit import Audit, audit
 from gcfcp.client import ClientSummary, Disclosure, summarize
+from gcfcp.coverage import AuditReport, merge_audits
 from gcfcp.digest import DigestBuilder, TDigest
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import Groups

@@ -27,8 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcfcp import cli, console, methods, scores
-from gcfcp.audit import UNKNOWN, Audit, AuditReport, merge_audits
+from gcfcp.audit import Audit
 from gcfcp.client import ClientSummary
+from gcfcp.coverage import UNKNOWN, AuditReport, merge_audits
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups
 from gcfcp.predictor import Predictor

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.ticker import Formatter
 
-    from gcfcp.audit import AuditReport
+    from gcfcp.coverage import AuditReport
 
     Reports = AuditReport | Mapping[str, AuditReport]
 

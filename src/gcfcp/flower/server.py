@@ -29,8 +29,9 @@ from flwr.serverapp import Grid, ServerApp
 
 import gcfcp
 from gcfcp import codec, report
-from gcfcp.audit import Audit, AuditReport
+from gcfcp.audit import Audit
 from gcfcp.client import LIBRARY, ClientSummary
+from gcfcp.coverage import AuditReport
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.flower import protocol
 from gcfcp.flower.client import differences

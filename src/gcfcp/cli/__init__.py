@@ -7,10 +7,8 @@ a result is printed for machines. "-" is standard input or output. No file is ov
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import os
-import secrets
 import shlex
 import sys
 from collections.abc import Sequence
@@ -23,14 +21,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gcfcp import console
+from gcfcp.cli import given, shown
 from gcfcp.errors import GCFCPError
 
 if TYPE_CHECKING:
-    from numpy.random import Generator
-
-    from gcfcp.audit import Audit, AuditReport
-    from gcfcp.client import ClientSummary
-    from gcfcp.predictor import Predictor
+    from gcfcp.coverage import AuditReport
 
 app = typer.Typer(
     name="gcfcp",
@@ -196,7 +191,7 @@ def summarize(
     from gcfcp import tabular
     from gcfcp.groups import Groups
 
-    _check_output(output, force, as_json)
+    given.check_output(output, force, as_json)
     family = Groups.from_toml(groups)
     parameters: dict[str, Any] = {}
     if score in (ScoreName.APS, ScoreName.RAPS):
@@ -215,10 +210,10 @@ def summarize(
             min_count=min_count,
             model=model,
             missing=missing.value,
-            rng=_generator(by.score, seed),
+            rng=given.generator_of(by.score, seed),
             progress=advance,
         )
-    _write(output, summary.to_bytes(), force)
+    given.write(output, summary.to_bytes(), force)
     if as_json:
         console.show_json(
             {
@@ -248,13 +243,13 @@ def inspect(
     from gcfcp.client import ClientSummary
     from gcfcp.predictor import Predictor
 
-    data, name = _read(file), _name(file)
+    data, name = given.read(file), given.name_of(file)
     if data[:6] == b"GCFCPA":
-        _show_audit(Audit.from_bytes(data, name), as_json)
+        shown.show_audit(Audit.from_bytes(data, name), as_json)
     elif data[:5] == b"GCFCP":
-        _show_summary(ClientSummary.from_bytes(data, name), as_json)
+        shown.show_summary(ClientSummary.from_bytes(data, name), as_json)
     elif data.lstrip()[:1] == b"{":
-        _show_predictor(Predictor.from_json(data, name), data, as_json)
+        shown.show_predictor(Predictor.from_json(data, name), data, as_json)
     else:
         raise GCFCPError(f"{name} is no summary, no audit and no predictor: gcfcp made none such")
 
@@ -275,8 +270,8 @@ def predict(
     """Write the prediction set or interval of every row."""
     from gcfcp import tabular
 
-    _check_output(output, force, as_json)
-    loaded = _predictor(predictor)
+    given.check_output(output, force, as_json)
+    loaded = given.load_predictor(predictor)
     with tabular.open_table(data) as table, console.progress(f"reading {data}") as advance:
         rows = tabular.predict_table(
             table,
@@ -284,14 +279,14 @@ def predict(
             output,
             keep=tuple(keep or ()),
             missing=missing.value,
-            rng=_generator(loaded.score, seed),
+            rng=given.generator_of(loaded.score, seed),
             progress=advance,
         )
     if as_json:
         console.show_json({"file": output, "rows": rows.read, "dropped": rows.dropped})
     else:
         dropped = f", {rows.dropped:,} without a prediction dropped" if rows.dropped else ""
-        console.note(f"{rows.used:,} rows written to {_name(output, 'output')}{dropped}")
+        console.note(f"{rows.used:,} rows written to {given.name_of(output, 'output')}{dropped}")
 
 
 @app.command(
@@ -312,9 +307,9 @@ def audit(
     from gcfcp import tabular
     from gcfcp.predictor import Predictor
 
-    _check_output(output, force, as_json)
-    raw = _read(predictor)
-    loaded = Predictor.from_json(raw, _name(predictor))
+    given.check_output(output, force, as_json)
+    raw = given.read(predictor)
+    loaded = Predictor.from_json(raw, given.name_of(predictor))
     with tabular.open_table(data) as table, console.progress(f"reading {data}") as advance:
         found, rows = tabular.audit_table(
             table,
@@ -322,14 +317,19 @@ def audit(
             client=client,
             min_count=min_count,
             missing=missing.value,
-            rng=_generator(loaded.score, seed),
+            rng=given.generator_of(loaded.score, seed),
             predictor_id=hashlib.sha256(raw).hexdigest(),
             progress=advance,
         )
-    _write(output, found.to_bytes(), force)
+    given.write(output, found.to_bytes(), force)
     if as_json:
         console.show_json(
-            {"file": output, "rows": rows.read, "dropped": rows.dropped, **_audit_values(found)}
+            {
+                "file": output,
+                "rows": rows.read,
+                "dropped": rows.dropped,
+                **shown.audit_values(found),
+            }
         )
         return
     if rows.dropped:
@@ -362,8 +362,8 @@ def sign(
     from gcfcp import signing
 
     output = file + signing.SUFFIX
-    _check_output(output, force)
-    _write(output, signing.sign(_read(file), key), force)
+    given.check_output(output, force)
+    given.write(output, signing.sign(given.read(file), key), force)
     console.note(f"{output} written; send it with {file}")
 
 
@@ -384,9 +384,9 @@ def plan(
     import gcfcp
 
     found = gcfcp.plan(
-        _load_summaries(summaries, known_keys),
+        given.load_summaries(summaries, known_keys),
         alpha,
-        _mixture(mixture),
+        given.mixture_of(mixture),
         merge.value,
         rule=rule.value,
     )
@@ -438,9 +438,9 @@ def merge(
     """Make one summary of several, for an aggregator between sites and server."""
     import gcfcp
 
-    _check_output(output, force, as_json)
-    merged = gcfcp.merge(_load_summaries(summaries, known_keys), client, delta)
-    _write(output, merged.to_bytes(), force)
+    given.check_output(output, force, as_json)
+    merged = gcfcp.merge(given.load_summaries(summaries, known_keys), client, delta)
+    given.write(output, merged.to_bytes(), force)
     if as_json:
         members = [{"client": name, "n": n} for name, n in merged.members]
         console.show_json({"file": output, "members": members, **asdict(merged.disclosure)})
@@ -475,10 +475,10 @@ def calibrate(
     import gcfcp
     from gcfcp import scores
 
-    _check_output(output, force, as_json)
-    loaded = _load_summaries(summaries, known_keys)
+    given.check_output(output, force, as_json)
+    loaded = given.load_summaries(summaries, known_keys)
     result = gcfcp.calibrate(
-        loaded, alpha, _mixture(mixture), merge.value, rule=rule.value, delta=delta
+        loaded, alpha, given.mixture_of(mixture), merge.value, rule=rule.value, delta=delta
     )
     first = loaded[0]
     try:
@@ -487,7 +487,7 @@ def calibrate(
         score = first.score
     predictor = gcfcp.Predictor(score, result)
     text = predictor.to_json(coreset=coreset)
-    _write(output, text.encode(), force)
+    given.write(output, text.encode(), force)
     if as_json:
         console.show_json(
             {
@@ -499,7 +499,7 @@ def calibrate(
             }
         )
         return
-    _show_guarantees([asdict(g) for g in result.guarantee], error=True)
+    shown.show_guarantees([asdict(g) for g in result.guarantee], error=True)
     finite = sum(r.reason is None for r in result.table)
     console.note(
         f"{len(result.table)} atoms, {finite} with a finite threshold; "
@@ -533,18 +533,18 @@ def audit_merge(
     import gcfcp
 
     if output is not None:
-        _check_output(output, force)
+        given.check_output(output, force)
     report = gcfcp.merge_audits(
-        _load_audits(audits), _mixture(mixture), alpha, confidence, margin=margin
+        given.load_audits(audits), given.mixture_of(mixture), alpha, confidence, margin=margin
     )
     if output is not None:
         text = json.dumps(report.to_dict(), indent=1, ensure_ascii=False) + "\n"
-        _write(output, text.encode(), force)
+        given.write(output, text.encode(), force)
     if as_json:
         if output != "-":
             console.show_json(report.to_dict())
     elif output != "-":
-        show_report(report)
+        shown.show_report(report)
 
 
 @app.command(
@@ -578,25 +578,27 @@ def report(
     import gcfcp
     from gcfcp.report import render
 
-    _check_output(output, force)
-    loaded = _predictor(predictor)
+    given.check_output(output, force)
+    loaded = given.load_predictor(predictor)
     alpha = float(loaded.table.alpha)
 
     def merged(files: Sequence[str]) -> AuditReport:
-        found = _load_audits(files)
-        weights = _own_mixture(loaded, found) if mixture is None else _mixture(mixture)
+        found = given.load_audits(files)
+        weights = given.own_mixture(loaded, found) if mixture is None else given.mixture_of(mixture)
         return gcfcp.merge_audits(found, weights, alpha, confidence)
 
     page = render(
         loaded,
         merged(audits) if audits else None,
-        {name: merged(files) for name, files in _baselines(baseline or []).items()} or None,
-        gcfcp.plan(_load_summaries(summary), alpha, loaded.provenance.get("mixture", "uniform"))
+        {name: merged(files) for name, files in given.baselines(baseline or []).items()} or None,
+        gcfcp.plan(
+            given.load_summaries(summary), alpha, loaded.provenance.get("mixture", "uniform")
+        )
         if summary
         else None,
         shlex.join(["gcfcp", *_arguments.get()]),
     )
-    _write(output, page.encode(), force)
+    given.write(output, page.encode(), force)
     if output != "-":
         console.note(f"open {output} in a browser")
 
@@ -661,410 +663,6 @@ def reproduce(
         title="SIMULATED DATA" if outcome.simulated else None,
     )
     console.lines(f"{page} and {len(outcome.files) - 1} more files")
-
-
-# --- files -------------------------------------------------------------------------------------
-
-
-def _name(path: str, stream: str = "input") -> str:
-    return f"standard {stream}" if path == "-" else path
-
-
-def _read(path: str) -> bytes:
-    from gcfcp import codec
-
-    return sys.stdin.buffer.read() if path == "-" else codec.read(path)
-
-
-def _check_output(path: str, force: bool, as_json: bool = False) -> None:
-    """Before any work is done: would the result find its place?"""
-    if path == "-":
-        if as_json:
-            raise GCFCPError("--json and -o - both want standard output: write to a file")
-        return
-    if os.path.isdir(path):
-        raise GCFCPError(f"{path} is a directory: give the name of a file")
-    if not force and os.path.lexists(path):
-        raise GCFCPError(f"{path} exists: give another name, or --force to overwrite it")
-    if not os.path.isdir(Path(path).parent):
-        raise GCFCPError(f"cannot write {path}: its directory does not exist")
-
-
-def _write(path: str, data: bytes, force: bool) -> None:
-    from gcfcp import codec
-
-    if path == "-":
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-        return
-    _check_output(path, force)
-    codec.write(path, data)
-
-
-def _predictor(path: str) -> Predictor:
-    from gcfcp.predictor import Predictor
-
-    return Predictor.from_json(_read(path), _name(path))
-
-
-def _load_all(paths: Sequence[str], load: Any) -> list[Any]:
-    """All files, or all that is wrong with any of them, at once."""
-    loaded, wrong = [], []
-    for path in paths:
-        try:
-            loaded.append(load(_read(path), _name(path)))
-        except GCFCPError as error:
-            wrong.append(str(error))
-    _fail_all(wrong, len(paths))
-    return loaded
-
-
-def _fail_all(wrong: Sequence[str], total: int) -> None:
-    if len(wrong) > 1:
-        for line in wrong:
-            console.fail(line)
-        raise GCFCPError(f"{len(wrong)} of {total} files cannot be used")
-    if wrong:
-        raise GCFCPError(wrong[0])
-
-
-def _load_summaries(paths: Sequence[str], known_keys: str | None = None) -> list[ClientSummary]:
-    from gcfcp import signing
-    from gcfcp.client import ClientSummary
-
-    known = None if known_keys is None else signing.load_known(known_keys)
-
-    def load(data: bytes, name: str) -> ClientSummary:
-        summary = ClientSummary.from_bytes(data, name)
-        if known is not None:
-            signing.verify(data, signing.read_signature(name), summary.client, known, name)
-        return summary
-
-    found: list[ClientSummary] = _load_all(paths, load)
-    _check_alike(paths, found)
-    return found
-
-
-def _load_audits(paths: Sequence[str]) -> list[Audit]:
-    from gcfcp.audit import Audit
-
-    found: list[Audit] = _load_all(paths, Audit.from_bytes)
-    _check_alike(paths, found)
-    return found
-
-
-def _check_alike(paths: Sequence[str], found: Sequence[Any]) -> None:
-    """The library refuses the first misfit and names clients; people want all, by file."""
-    first, wrong = found[0], []
-    owner: dict[str, tuple[str, Any]] = {}
-    for path, one in zip(paths, found, strict=True):
-        if one.groups.fingerprint != first.groups.fingerprint:
-            wrong.append(
-                f"{path} was made for groups {one.groups.fingerprint[:8]}.., {paths[0]} for "
-                f"{first.groups.fingerprint[:8]}..: use one groups file"
-            )
-        for what in ("score", "parameters", "model", "representative", "predictor"):
-            theirs, ours = getattr(one, what, None), getattr(first, what, None)
-            if theirs != ours:
-                wrong.append(f"{path} has {what} {theirs!r:.60}, {paths[0]} {ours!r:.60}: use one")
-        other = owner.setdefault(one.client, (path, one))
-        if other[1] != one:
-            wrong.append(
-                f"{path} and {other[0]} are both of client {one.client!r} and differ: keep one"
-            )
-    _fail_all(wrong, len(paths))
-
-
-def _baselines(given: Sequence[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for text in given:
-        name, _, path = text.partition("=")
-        if not name or not path:
-            raise GCFCPError(f"--baseline {text!r:.60} is not NAME=FILE")
-        # The shell does not expand what stands behind the sign.
-        several = [] if os.path.exists(path) else sorted(glob.glob(path))
-        found.setdefault(name, []).extend(several or [path])
-    return found
-
-
-# --- values ------------------------------------------------------------------------------------
-
-
-def _mixture(text: str) -> str | dict[str, float]:
-    """uniform, proportional, a=0.5,b=0.5, or a JSON object, also from a file."""
-    import json
-
-    if text in ("uniform", "proportional"):
-        return text
-    if text.endswith(".json") or text.lstrip().startswith("{"):
-        raw = text if text.lstrip().startswith("{") else _read(text).decode(errors="replace")
-        try:
-            found = json.loads(raw)
-        except ValueError:
-            raise GCFCPError(f"mixture {text:.60} is not JSON such as {{'a': 0.5}}") from None
-        if not isinstance(found, dict):
-            raise GCFCPError(f"mixture {text:.60} is not a JSON object of weights")
-        return found
-    weights: dict[str, float] = {}
-    for part in text.split(","):
-        name, sign, number = part.rpartition("=")
-        try:
-            weights[name.strip()] = float(number)
-        except ValueError:
-            sign = ""
-        if not sign:
-            raise GCFCPError(
-                f"mixture {text!r:.60} is neither uniform, proportional, nor weights such as "
-                "a=0.5,b=0.5"
-            )
-    return weights
-
-
-def _own_mixture(predictor: Predictor, audits: Sequence[Audit]) -> str | dict[str, float]:
-    """The clients' weights as calibrated, where the same clients were audited."""
-    clients = _entries(predictor.provenance.get("clients"))
-    shares: dict[str, Any] = {str(c.get("client")): c.get("share") for c in clients}
-    if set(shares) == {a.client for a in audits}:
-        return shares
-    console.note("warning: other clients were audited than calibrated; all weigh the same")
-    return "uniform"
-
-
-def _generator(score: Any, seed: int | None) -> Generator | None:
-    """A generator for randomised scores; a seed that was drawn is told, so that it can be used."""
-    if not getattr(score, "randomized", False):
-        return None
-    import numpy as np
-
-    if seed is None:
-        seed = secrets.randbits(32)
-        console.note(f"seed {seed} (drawn; --seed {seed} repeats this)")
-    return np.random.default_rng(seed)
-
-
-# --- what is shown -----------------------------------------------------------------------------
-
-
-def _show_summary(summary: ClientSummary, as_json: bool) -> None:
-    described: list[dict[str, Any]] = [
-        {
-            "groups": list(_members(summary.groups.names, row)),
-            "records": int(n),
-            "centroids": int(m),
-        }
-        for row, n, m in zip(
-            summary.membership,
-            summary.atom_counts,
-            summary.start[1:] - summary.start[:-1],
-            strict=True,
-        )
-    ]
-    if as_json:
-        console.show_json(
-            {
-                "kind": "summary",
-                **asdict(summary.disclosure),
-                "score": summary.score,
-                "parameters": summary.parameters,
-                "model": summary.model,
-                "delta": summary.delta,
-                "representative": summary.representative,
-                "fingerprint": summary.groups.fingerprint,
-                "groups": list(summary.groups.names),
-                "predicates": summary.groups.predicates,
-                "members": [{"client": k, "n": n} for k, n in summary.members],
-                "described": described,
-                "library": summary.library,
-            }
-        )
-        return
-    console.lines(str(summary.disclosure))
-    console.lines(
-        f"  score {summary.score} {summary.parameters or ''}, model {summary.model or 'unnamed'}, "
-        f"delta {summary.delta:g}, {summary.representative} representatives"
-    )
-    if summary.is_aggregate:
-        console.lines(
-            f"  stands for {len(summary.members)} clients: "
-            + ", ".join(f"{k} ({n:,})" for k, n in summary.members)
-        )
-    predicates = summary.groups.predicates or ("",) * len(summary.groups)
-    console.lines(f"  groups {summary.groups.fingerprint[:8]}..:")
-    for name, predicate in zip(summary.groups.names, predicates, strict=True):
-        console.lines(f"    {name}{' = ' + predicate if predicate else ''}")
-    console.table(
-        ["atom", "records", "centroids"],
-        [[" & ".join(d["groups"]), f"{d['records']:,}", f"{d['centroids']:,}"] for d in described],
-    )
-
-
-def _members(names: Sequence[str], row: Any) -> tuple[str, ...]:
-    return tuple(name for name, member in zip(names, row, strict=True) if member)
-
-
-def _audit_values(found: Audit) -> dict[str, Any]:
-    hidden = found.suppressed.tolist()
-
-    def shown(values: Any) -> list[Any]:
-        return [None if h else v for v, h in zip(values.tolist(), hidden, strict=True)]
-
-    rows = zip(
-        found.groups.names,
-        hidden,
-        shown(found.covered),
-        shown(found.total),
-        found.bound.tolist(),
-        strict=True,
-    )
-    return {
-        "client": found.client,
-        "n": found.n,
-        "min_count": found.min_count,
-        "alpha": found.alpha,
-        "predictor": found.predictor,
-        "uncovered": found.uncovered,
-        "suppressed_atoms": found.suppressed_atoms,
-        "groups": [
-            {"group": g, "suppressed": h, "covered": c, "total": t, "at_most": b}
-            for g, h, c, t, b in rows
-        ],
-    }
-
-
-def _show_audit(found: Audit, as_json: bool) -> None:
-    values = _audit_values(found)
-    if as_json:
-        console.show_json({"kind": "audit", **values, "bytes": len(found.to_bytes())})
-        return
-    console.lines(
-        f"{found.client}: {len(found.to_bytes()):,} bytes of counts for {found.n:,} records, "
-        f"min_count {found.min_count}, {len(found.atom_total)} atoms described, "
-        f"{found.suppressed_atoms} suppressed"
-    )
-    console.table(
-        ["group", "covered", "total"],
-        [
-            [g["group"], "", f"suppressed, at most {g['at_most']:,}"]
-            if g["suppressed"]
-            else [g["group"], f"{g['covered']:,}", f"{g['total']:,}"]
-            for g in values["groups"]
-        ],
-    )
-
-
-def _show_predictor(predictor: Predictor, data: bytes, as_json: bool) -> None:
-    from gcfcp.client import describe_score
-
-    provenance = predictor.provenance
-    table = predictor.table
-    centroids = 0 if table.coreset is None else len(table.coreset.values)
-    if as_json:
-        console.show_json(
-            {
-                "kind": "predictor",
-                "bytes": len(data),
-                "sha256": hashlib.sha256(data).hexdigest(),
-                "score": describe_score(predictor.score)[0],
-                "alpha": float(table.alpha),
-                "rule": table.rule,
-                "groups": list(predictor.groups.names),
-                "atoms": len(table.membership),
-                "coreset_centroids": centroids,
-                "provenance": provenance,
-            }
-        )
-        return
-    clients = _entries(provenance.get("clients"))
-    console.lines(
-        f"{len(data):,} bytes: score {describe_score(predictor.score)[0]}, alpha "
-        f"{float(table.alpha):g}, rule {table.rule}, {len(table.membership)} atoms"
-    )
-    console.lines(
-        f"  it passes on the pooled {centroids:,} centroids of the clients (calibrate --no-coreset "
-        "leaves them out)"
-        if centroids
-        else "  it holds thresholds only, no centroids of any client"
-    )
-    if clients:
-        console.table(
-            ["client", "records", "weight", "suppressed", "bytes sent"],
-            [
-                [
-                    str(c.get("client", "-")),
-                    _told(c.get("n"), ",.0f"),
-                    _told(c.get("share"), ".4f"),
-                    _told(c.get("suppressed"), ",.0f"),
-                    _told(c.get("bytes"), ",.0f"),
-                ]
-                for c in clients
-            ],
-        )
-    if promised := _entries(provenance.get("guarantee")):
-        _show_guarantees(promised)
-
-
-def _entries(given: Any) -> list[dict[str, Any]]:
-    """The records of a predictor's provenance, which is whatever its file says."""
-    return [e for e in given if isinstance(e, dict)] if isinstance(given, list) else []
-
-
-def _told(number: Any, form: str) -> str:
-    """A number of a predictor's provenance; a dash for what is none."""
-    plain = isinstance(number, int | float) and not isinstance(number, bool)
-    return format(number, form) if plain and abs(number) < 2**64 else "-"
-
-
-def _show_guarantees(guarantees: Sequence[dict[str, Any]], error: bool = False) -> None:
-    console.table(
-        ["group", "promised coverage", "records", "effective"],
-        [
-            [
-                str(g.get("group", "-")),
-                f"{_told(g.get('certified'), '.4f')} ({g.get('certified_status', 'unknown')})",
-                _told(g.get("records"), ",.0f"),
-                _told(g.get("effective_n"), ",.0f"),
-            ]
-            for g in guarantees
-        ],
-        left=2,
-        error=error,
-    )
-
-
-def show_report(found: AuditReport) -> None:
-    """A merged audit as a table."""
-    colours = {"kept": "green", "broken": "bold red"}
-    promised = "" if found.alpha is None else f", promised {1 - found.alpha:g}"
-    console.table(
-        ["group", "verdict", "coverage", "interval", "covered", "records", "mean size"],
-        [
-            [
-                g.group,
-                (g.verdict, colours.get(g.verdict, "yellow")),
-                "" if g.coverage is None else f"{g.coverage:.4f}",
-                f"[{g.low:.4f}, {g.high:.4f}]",
-                f"{g.covered:,}",
-                f"{g.total:,}",
-                "" if g.mean_size is None else f"{g.mean_size:.3g}",
-            ]
-            for g in found.groups
-        ],
-        left=2,
-        title=f"{found.confidence:.0%} confidence for all groups together{promised}",
-    )
-    for g in found.groups:
-        if g.suppressed:
-            console.lines(
-                f"{g.group}: suppressed at {', '.join(g.suppressed_at)}; the interval "
-                "allows for the records there"
-            )
-        elif not g.total:
-            console.lines(f"{g.group}: no records")
-    if found.margin is not None:
-        console.lines(
-            f"kept: not below {1 - (found.alpha or 0):g} by more than {found.margin:g}; "
-            f"{found.interval}, {found.adjustment}"
-        )
 
 
 # --- entry -------------------------------------------------------------------------------------

@@ -172,13 +172,18 @@ def _paragraphs(lines: list[str]) -> list[str]:
 
 
 def target_table(cases: list[Case], quick: bool) -> list[str]:
-    lines = ["| what | data | ratio or figure | target | measured | |", "|---|---|---|---|---|---|"]
-    return lines + [
-        f"| {case.what} | {case.data} | {target.claim} | {_limit(target)} | "
-        f"{_measured(target)} | {_verdict(target, quick)} |"
-        for case in cases
-        for target in case.targets
+    lines = [
+        "| what, on which data | ratio or figure | target | measured | |",
+        "|---|---|---|---|---|",
     ]
+    for case in cases:
+        for place, target in enumerate(case.targets):
+            what = "" if place else f"**{case.what}**: {case.data}"
+            lines.append(
+                f"| {what} | {target.claim} | {_limit(target)} | {_measured(target)} | "
+                f"{_verdict(target, quick)} |"
+            )
+    return lines
 
 
 def as_text(case: Case, quick: bool) -> str:

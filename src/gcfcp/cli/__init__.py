@@ -407,7 +407,7 @@ def plan(
             for g in found.groups
         ],
         left=2,
-        title=f"alpha {found.alpha:g}, {len(found.clients)} clients, "
+        title=f"alpha {found.alpha:g}, {shown.clients(len(found.clients))}, "
         f"test weight {found.test_weight:.4g}",
     )
     infinite = [a for a in found.atoms if a.reason is not None]
@@ -445,7 +445,8 @@ def merge(
         members = [{"client": name, "n": n} for name, n in merged.members]
         console.show_json({"file": output, "members": members, **asdict(merged.disclosure)})
         return
-    for line in f"{len(merged.members)} clients; {merged.disclosure}".splitlines():
+    told = shown.clients(len(merged.members))
+    for line in f"{told}; {merged.disclosure}".splitlines():
         console.note(line)
 
 
@@ -503,7 +504,7 @@ def calibrate(
     finite = sum(r.reason is None for r in result.table)
     console.note(
         f"{len(result.table)} atoms, {finite} with a finite threshold; "
-        f"{len(loaded)} clients, alpha {result.alpha:g}"
+        f"{shown.clients(len(result.shares))}, alpha {result.alpha:g}"
     )
 
 

@@ -127,6 +127,8 @@ def _check_alike(paths: Sequence[str], found: Sequence[Any]) -> None:
             theirs, ours = getattr(one, what, None), getattr(first, what, None)
             if theirs != ours:
                 wrong.append(f"{path} has {what} {theirs!r:.60}, {paths[0]} {ours!r:.60}: use one")
+        if (known := owner.get(one.client)) is not None and known[1] == one:
+            console.note(f"{path} says the same as {known[0]}: counted once")
         other = owner.setdefault(one.client, (path, one))
         if other[1] != one:
             wrong.append(

@@ -50,13 +50,14 @@ def show_summary(summary: ClientSummary, as_json: bool) -> None:
         )
         return
     console.lines(str(summary.disclosure))
+    parameters = f" {summary.parameters}" if summary.parameters else ""
     console.lines(
-        f"  score {summary.score} {summary.parameters or ''}, model {summary.model or 'unnamed'}, "
+        f"  score {summary.score}{parameters}, model {summary.model or 'unnamed'}, "
         f"delta {summary.delta:g}, {summary.representative} representatives"
     )
     if summary.is_aggregate:
         console.lines(
-            f"  stands for {len(summary.members)} clients: "
+            f"  stands for {clients(len(summary.members))}: "
             + ", ".join(f"{k} ({n:,})" for k, n in summary.members)
         )
     predicates = summary.groups.predicates or ("",) * len(summary.groups)
@@ -67,6 +68,10 @@ def show_summary(summary: ClientSummary, as_json: bool) -> None:
         ["atom", "records", "centroids"],
         [[" & ".join(d["groups"]), f"{d['records']:,}", f"{d['centroids']:,}"] for d in described],
     )
+
+
+def clients(count: int) -> str:
+    return f"{count:,} client{'' if count == 1 else 's'}"
 
 
 def _members(names: Sequence[str], row: Any) -> tuple[str, ...]:
@@ -200,6 +205,11 @@ def show_guarantees(guarantees: Sequence[dict[str, Any]], error: bool = False) -
         left=2,
         error=error,
     )
+    if any(g.get("certified_status") == "measured" for g in guarantees):
+        (console.note if error else console.lines)(
+            "measured: not proved where groups overlap, but held in every measurement; with "
+            "calibrate --rule max it is proved"
+        )
 
 
 def show_report(found: AuditReport) -> None:

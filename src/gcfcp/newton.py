@@ -24,7 +24,7 @@ from gcfcp.pieces import Pieces, independent
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_STEPS = 12  # more save fewer pivots than they cost
+_MOST_STEPS = 12  # more save fewer pivots than they cost
 _NARROWER = 0.8  # each window than the one before
 _NARROWEST = 2.0**-20  # of a usual window: none is taken for less wide
 _FLATTEST = 2.0**-40  # of the largest curvature: none is taken for less
@@ -57,7 +57,7 @@ def _start(pieces: Pieces) -> Start:
     )
     theta, slope = pieces.values[pieces.start + np.minimum(at, last)], np.zeros(len(at))
     window, unit = pieces.size ** (2 / 3) / 2, 0.0
-    for _ in range(_STEPS):
+    for _ in range(min(4 + pieces.rows.shape[1], _MOST_STEPS)):  # pivots of few groups are cheap
         reach = np.maximum(window, 1).astype(np.int64)
         low, high = np.maximum(np.minimum(at, last) - reach, 0), np.minimum(at + reach, last)
         width = pieces.values[pieces.start + high] - pieces.values[pieces.start + low]

@@ -25,7 +25,7 @@ def _arguments(given: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes, under a minute")
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="CASE")
-    parser.add_argument("--turns", type=int, help="runs of each contestant (7; 2 with --quick)")
+    parser.add_argument("--turns", type=int, help="runs of each contestant (9; 2 with --quick)")
     parser.add_argument("--output", type=Path, help="folder for results")
     parser.add_argument(
         "--install-peers",
@@ -54,7 +54,7 @@ def main(given: list[str] | None = None) -> int:
     arguments = _arguments(given)
     if arguments.install_peers:
         install_conditionalconformal()
-    scale = Scale(arguments.quick, arguments.turns or (2 if arguments.quick else 7))
+    scale = Scale(arguments.quick, arguments.turns or (2 if arguments.quick else 9))
     with one_thread():
         where = machine()
         cases = run(arguments.only, scale)
@@ -72,7 +72,9 @@ def main(given: list[str] | None = None) -> int:
         readme.write_text(report.into_readme(readme.read_text(), cases, where))
     missed = [t for case in cases for t in case.targets if not t.met]
     if not scale.quick:
-        print(f"{sum(len(c.targets) for c in cases)} targets, {len(missed)} missed")
+        narrow = sum(t.narrow for case in cases for t in case.targets)
+        total = sum(len(case.targets) for case in cases)
+        print(f"{total} targets, {len(missed)} missed, {narrow} met narrowly")
     print(f"Written to {folder}")
     return 0
 

@@ -25,7 +25,7 @@ class Labelled:
 
 
 def cifar_sized(n: int, seed: int) -> Labelled:
-    """10 labels, 4 overlapping windows of predicted labels (7 atoms), 5 clients by label."""
+    """10 labels, 4 overlapping windows of predicted labels (5 atoms), 5 clients by label."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(10, size=n)
     logits = rng.normal(size=(n, 10)) * rng.uniform(0.5, 2.0, size=(n, 1))

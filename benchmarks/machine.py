@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,10 +52,25 @@ def _blas_threads() -> list[dict[str, Any]]:
     return [{k: pool.get(k) for k in ("internal_api", "num_threads")} for pool in threadpool_info()]
 
 
+def _commit() -> str:
+    """The commit of the source that is measured; with a + if it was changed since."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        head, changed = (
+            subprocess.run([*git, *words], capture_output=True, text=True, check=True).stdout
+            for words in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "../src"])
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head.strip() + ("+" if changed.strip() else "")
+
+
 def machine() -> dict[str, Any]:
     """What a reader needs to judge the figures."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "command": " ".join(["python -m benchmarks", *sys.argv[1:]]),
+        "commit": _commit(),
         "processor": _processor(),
         "cores": os.cpu_count(),
         "memory_gb": _memory_gb(),

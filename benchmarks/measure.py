@@ -113,10 +113,19 @@ class Target:
     limit: float
     at_least: bool = False
     spread: tuple[float, float] | None = None
+    turns: int | None = None  # of the ratio that `value` is the median of
 
     @property
     def met(self) -> bool:
-        return self.value >= self.limit if self.at_least else self.value <= self.limit
+        return self._holds(self.value)
+
+    @property
+    def narrow(self) -> bool:
+        """Whether a quarter of the turns, or more, would have missed it."""
+        return self.met and self.spread is not None and not all(map(self._holds, self.spread))
+
+    def _holds(self, value: float) -> bool:
+        return value >= self.limit if self.at_least else value <= self.limit
 
 
 def at_most(claim: str, value: float | Ratio, limit: float) -> Target:
@@ -129,7 +138,8 @@ def at_least(claim: str, value: float | Ratio, limit: float) -> Target:
 
 def _target(claim: str, value: float | Ratio, limit: float, at_least: bool) -> Target:
     if isinstance(value, Ratio):
-        return Target(claim, value.median, limit, at_least, quartiles(value.by_turn))
+        turns = value.by_turn
+        return Target(claim, value.median, limit, at_least, quartiles(turns), len(turns))
     return Target(claim, value, limit, at_least)
 
 

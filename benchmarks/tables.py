@@ -1,9 +1,9 @@
-"""How long and how large: `gcfcp summarize` and `gcfcp audit` over a table larger than memory.
+"""How long and how large: `gcfcp summarize`, `calibrate` and `audit` over a large table.
 
-    python -m benchmarks.tables --rows 100000000
+    python -m benchmarks.tables
 
-writes a Parquet file of that many records (score, age, sex, region: 9 bytes a record) into a
-temporary directory, runs the commands as a user does, and prints wall time and peak memory of each.
+writes a Parquet file of so many records (score, age, sex, region) into a temporary directory, runs
+the commands as a user does, and writes wall time and peak memory of each to results/tables.md.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from benchmarks.machine import machine
+
 PART = 5_000_000
 GROUPS = """\
 all = "TRUE"
@@ -26,15 +28,18 @@ young = "age < 40"
 female = "sex = 1"
 west = "region in (0, 1, 2)"
 """
-# The child tells its own peak, as the children of one parent share a single maximum.
+# The child tells its own peak. Not `ru_maxrss`, which begins at what its parent held.
 CHILD = """\
-import resource, sys
+import sys
+from pathlib import Path
 from gcfcp.cli import main
 try:
     main()
 finally:
-    print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+    peak = Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]
+    print("peak", peak, file=sys.stderr)
 """
+_RESULTS = Path(__file__).resolve().parent / "results" / "tables.md"
 
 
 def write(rows: int, path: Path) -> None:
@@ -56,7 +61,7 @@ def write(rows: int, path: Path) -> None:
         part.unlink()
 
 
-def run(directory: Path, *arguments: str) -> None:
+def run(directory: Path, *arguments: str) -> str:
     start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", CHILD, *arguments],
@@ -66,24 +71,39 @@ def run(directory: Path, *arguments: str) -> None:
         check=True,
     )
     seconds = time.perf_counter() - start
-    peak = int(done.stderr.split("peak ")[-1].split()[0]) / 1024
-    print(f"gcfcp {arguments[0]}: {seconds:.1f} s, peak {peak:,.0f} MiB", flush=True)
+    peak = int(done.stderr.split("peak ")[-1].split()[0]) * 1024 / 1e6
+    return f"| `gcfcp {arguments[0]}` | {seconds:.1f} s | {peak:,.0f} MB |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--rows", type=int, default=100_000_000)
     rows = parser.parse_args().rows
+    where = machine()
     with tempfile.TemporaryDirectory(prefix="gcfcp-tables-") as name:
         directory = Path(name)
         (directory / "groups.toml").write_text(GROUPS)
         write(rows, directory / "data.parquet")
         size = (directory / "data.parquet").stat().st_size
-        print(f"{rows:,} records, {size / 2**20:,.0f} MiB of Parquet", flush=True)
         made = ["--groups", "groups.toml", "--client", "a", "-o", "a.gcfcp"]
-        run(directory, "summarize", "data.parquet", *made)
-        run(directory, "calibrate", "a.gcfcp", "-o", "predictor.json")
-        run(directory, "audit", "predictor.json", "data.parquet", "--client", "a", "-o", "a.audit")
+        counted = ["--client", "a", "-o", "a.audit"]
+        lines = [
+            "<!-- made by `python -m benchmarks.tables`; do not edit -->",
+            "",
+            f"{rows:,} records, {size / 1e6:,.0f} MB of Parquet, 5 overlapping groups; one run, "
+            f"wall time, and the most that the process held. {where['processor']}, "
+            f"{where['cores']} cores, {where['date']}, load before {where['load']}, commit "
+            f"{where['commit']}.",
+            "",
+            "| command | time | memory |",
+            "|---|---|---|",
+            run(directory, "summarize", "data.parquet", *made),
+            run(directory, "calibrate", "a.gcfcp", "-o", "predictor.json"),
+            run(directory, "audit", "predictor.json", "data.parquet", *counted),
+        ]
+    text = "\n".join([*lines, ""])
+    print(text)
+    _RESULTS.write_text(text)
 
 
 if __name__ == "__main__":

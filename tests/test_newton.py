@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gcfcp.newton import start
+from gcfcp.newton import near_optimum
 from gcfcp.pieces import Coreset, pieces_of
 from gcfcp.solver import Solver
 
@@ -45,7 +45,7 @@ def coresets(draw) -> Coreset:
 def test_it_is_a_vertex_whatever_the_scores(coreset):
     """Independent atoms, as many as there are, each on a breakpoint that it has."""
     pieces, columns, _ = pieces_of(coreset, Fraction(1, 10))
-    found = start(pieces)
+    found = near_optimum(pieces)
     basis, at = found.basis, found.at
     assert len(basis) == len(columns) == np.linalg.matrix_rank(coreset.membership.astype(float))
     assert np.linalg.matrix_rank(pieces.rows[basis]) == len(basis)
@@ -73,7 +73,7 @@ def test_it_is_near_the_optimum(shape, seed):
     """With many scores, few of them lie between the start and the optimum."""
     n = 5_000
     coreset = _four_atoms(SHAPES[shape](np.random.default_rng(seed), (4, n)))
-    found = start(pieces_of(coreset, Fraction(1, 10))[0])
+    found = near_optimum(pieces_of(coreset, Fraction(1, 10))[0])
     assert found.close
     optimum = Solver(coreset, Fraction(1, 10)).evidence(coreset.membership[0])
     assert optimum is not None
@@ -90,7 +90,7 @@ def test_where_it_is_not_near_it_says_so():
     rng = np.random.default_rng(0)
     high = rng.random((4, 5_000)) < 0.1
     coreset = _four_atoms(rng.random((4, 5_000)) + 1e9 * high)
-    assert not start(pieces_of(coreset, Fraction(1, 10))[0]).close
+    assert not near_optimum(pieces_of(coreset, Fraction(1, 10))[0]).close
     solver = Solver(coreset, Fraction(1, 10))
     for row in coreset.membership:
         evidence = solver.evidence(row)

@@ -273,6 +273,31 @@ def test_denormal_and_enormous_scores(size):
             assert found == oracles.rounded_up(exact)
 
 
+def test_enormous_scores_beside_tiny_ones():
+    """Scaled so that sums of the enormous ones do not overflow, the tiny ones would be zero."""
+    rng = np.random.default_rng(16)
+    sizes = np.array([5e-324, 2.0**-1033, 1e-300, 1e-57, 1.0, 1e280, 1e300, 1e307])
+    for trial in range(150):
+        scores, *rest = small_problem(rng, FAMILIES[trial % 6], "discrete", clients=0)
+        scores = scores * rng.choice(sizes, size=len(scores))
+        exact = oracles.brute_force(scores, *rest)
+        with warnings.catch_warnings(action="error"):
+            found = threshold(scores, *rest)
+        if exact == math.inf or abs(exact) < Fraction(1.7e308):
+            assert found == oracles.rounded_up(exact), (scores, *rest)
+
+
+def test_the_smallest_numbers_in_many_atoms():
+    """Where numbers are smallest, rounding is no part of their size any more."""
+    rng = np.random.default_rng(17)
+    for _ in range(200):
+        membership = np.unique(rng.random((int(rng.integers(4, 13)), 4)) < 0.6, axis=0)
+        membership = membership[membership.any(axis=1)]
+        scores = rng.choice([0.0, 5e-324, 2.0**-1033], size=len(membership))
+        args = (scores, membership, np.ones(len(scores)), 1, Fraction(1, 2), membership[0])
+        assert threshold(*args) == oracles.rounded_up(oracles.brute_force(*args)), args
+
+
 @pytest.mark.parametrize("ratio", [1e3, 1e6, 1e9, 1e12])
 def test_weights_of_very_different_size(ratio):
     rng = np.random.default_rng(11)

@@ -79,7 +79,7 @@ class ExactWalk:
         """Breakpoint i of atom a."""
         pieces = self.pieces
         far = pieces.infinite[a] and i == pieces.size[a] - 1
-        value = Fraction(float(pieces.values[pieces.start[a] + i]))
+        value = Fraction(float(pieces.exact[pieces.start[a] + i]))
         return Fraction(int(far)), value, Fraction(float(pieces.tie[a]))
 
     def _slope(self, a: int, i: int) -> Fraction:

@@ -8,7 +8,8 @@ scores, independent ones are the first basis.
 
 Nothing depends on it but the number of pivots. Beside a start from the heaviest atoms, each on
 its own quantile, it saves three quarters of them with 16 groups and a third with 256; with many
-scores an atom, nine tenths. Where it fails (a gap in the scores right at the optimum), it says so.
+scores an atom, nine tenths. It saves none where each atom has a few scores, or where they crowd at
+the optimum; and where they have a gap there, it fails and says so.
 Cost of a step: O(|A+| r^2), and one search in the scores of each atom.
 """
 
@@ -32,18 +33,18 @@ _BALANCED = 2.0**-7  # of a group's weight: h falls no faster, in any direction 
 
 
 @dataclass(frozen=True)
-class Start:
+class Guess:
     basis: Ints  # (r,): independent atoms
     at: Ints  # (a,): the breakpoint nearest to theta, of every atom
     close: bool  # few breakpoints are left between it and the optimum
 
 
-def start(pieces: Pieces) -> Start:
+def near_optimum(pieces: Pieces) -> Guess:
     with np.errstate(over="ignore", invalid="ignore"):  # scores of any size: then it is not close
-        return _start(pieces)
+        return _guess(pieces)
 
 
-def _start(pieces: Pieces) -> Start:
+def _guess(pieces: Pieces) -> Guess:
     finite = pieces.size - pieces.infinite
     last = np.maximum(finite - 1, 0)
     ends = (pieces.start + finite).tolist()
@@ -75,7 +76,7 @@ def _start(pieces: Pieces) -> Start:
     down = np.abs(theta - pieces.values[pieces.start + below])
     up = np.abs(pieces.values[pieces.start + above] - theta)
     distance = np.where(finite > 0, np.minimum(down, up), np.inf)
-    return Start(
+    return Guess(
         independent(pieces.rows.copy(), np.argsort(distance, kind="stable")),
         np.where(down < up, below, above),
         bool((np.abs(slope @ pieces.rows) <= _BALANCED * pieces.weight).all()),

@@ -25,7 +25,7 @@ Ints = NDArray[np.int64]
 SLOPE_TOLERANCE = 2.0**-46  # of the weights that make up a multiplier: far above rounding
 ZERO = 1e-9  # coefficients are small rationals; anything below this is rounding
 _IN_CACHE = 2**15  # numbers that are looked at together
-_ENORMOUS = 2.0**900
+_ENORMOUS, _SMALLER = 2.0**900, 2.0**-124  # sums of several enormous scores must not overflow
 _GRAIN = 2.0**-20  # scores that are multiples of this part of the largest are called discrete
 
 
@@ -67,6 +67,8 @@ class Pieces:
     start: Ints  # (a,): first breakpoint of each atom
     size: Ints  # (a,): breakpoints of each atom, the one at infinity included
     values: Floats  # breakpoints; the one at infinity is held as 0 and flagged
+    exact: Floats  # the same, before enormous ones were scaled
+    lossy: bool  # scaling has cost the smallest scores some bits
     infinite: NDArray[np.bool_]  # (a,): the last breakpoint is at infinity
     slopes: Floats  # slope before breakpoint i of atom a at first[a] + i; one more at its end
     tie: Floats  # (a,): each atom's infinitesimal shift
@@ -93,8 +95,9 @@ class Pieces:
         slopes = np.empty(len(atom) + len(kept))
         slopes[start + np.arange(len(kept))] = self.slopes[self.first]
         slopes[np.arange(len(atom)) + atom + 1] = self.slopes[self.first[atom] + index + 1]
-        values = self.values[self.start[atom] + index]
-        return replace(self, start=start, size=kept, values=values, slopes=slopes)
+        taken = self.start[atom] + index
+        values, exact = self.values[taken], self.exact[taken]
+        return replace(self, start=start, size=kept, values=values, exact=exact, slopes=slopes)
 
 
 def independent(matrix: Floats, order: Ints) -> Ints:
@@ -141,8 +144,10 @@ def pieces_of(coreset: Coreset, alpha: Fraction) -> tuple[Pieces, Ints, float]:
     values = coreset.values
     if infinite.any():
         values = np.where(np.isinf(values), 0.0, values)
+    exact, lossy = values, False
     if _largest(values, coreset.start) > _ENORMOUS:
-        values = values / _ENORMOUS  # sums of several must not overflow
+        values = exact * _SMALLER
+        lossy = not np.array_equal(values / _SMALLER, exact)
     rows = coreset.membership.astype(np.float64)
     columns = independent(rows.T.copy(), np.arange(rows.shape[1]))
     pieces = Pieces(
@@ -150,6 +155,8 @@ def pieces_of(coreset: Coreset, alpha: Fraction) -> tuple[Pieces, Ints, float]:
         start=start,
         size=size,
         values=values,
+        exact=exact,
+        lossy=lossy,
         infinite=infinite,
         slopes=slopes,
         tie=_shifts(atoms),

@@ -4,7 +4,8 @@ A vertex is r = rank(Phi) independent atoms, each resting on one of its own scor
 Every other atom knows how many of its scores lie below its theta; this is kept as a count and
 never read off a float. See `solver` for the problem, and for why the outcome is exact.
 
-Cost of a pivot: O(|A+| r) for each row, whatever n is.
+Cost of a pivot: O(|A+| r) for each row, whatever n is. Only where scores differ by more than
+2**44 and cancel, many count as tied, and telling them apart takes time for each.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _VALUE_TOLERANCE = 2.0**-44  # of the scores that make up a theta
-_BLOCK = 256
-_BESIDE = np.array([-1, 1])
+_SMALLEST = 2.0**-1022  # normal number
+_BLOCK = 256  # breakpoints of a ray that are laid out at first
+_BESIDE = np.array([-1, 1])  # the places next to one
 _REFRESH = 64  # pivots between two fresh factorisations
 _LONGEST_RAY = 2**22  # breakpoints that are laid out at a time
 _LARGEST_DETERMINANT = 2**20  # of a basis whose multiples a float inverse tells apart
@@ -80,8 +82,9 @@ def along(pieces: Pieces, walk: Walk, vector: Floats) -> Floats:
 
 
 def _noise(pieces: Pieces, walk: Walk, scores: Floats) -> Floats:
-    """A bound on the rounding in theta, of every atom."""
-    beta = np.matmul(np.abs(walk.inverse), np.abs(scores)[:, :, None])[:, :, 0]
+    """A bound on the rounding in theta, of every atom. Below the smallest normal number rounding
+    does not get smaller."""
+    beta = np.matmul(np.abs(walk.inverse), (np.abs(scores) + _SMALLEST)[:, :, None])[:, :, 0]
     bound: Floats = _VALUE_TOLERANCE * (beta @ pieces.rows.T)
     return bound
 
@@ -179,8 +182,8 @@ def exact_gaps(
     if det > _LARGEST_DETERMINANT:
         return None
     c = np.rint(det * (pieces.rows[atoms] @ walk.inverse[i])).astype(np.int64)
-    ahead = pieces.values[pieces.start[atoms] + index].tolist()
-    resting = pieces.values[pieces.start[basis] + walk.at[i, basis]].tolist()
+    ahead = pieces.exact[pieces.start[atoms] + index].tolist()
+    resting = pieces.exact[pieces.start[basis] + walk.at[i, basis]].tolist()
     ratios = [x.as_integer_ratio() for x in ahead + resting]
     unit = max(q for _, q in ratios)  # all are powers of two
     whole = [p * (unit // q) for p, q in ratios]
@@ -284,9 +287,9 @@ def _ray(
         # Too much to lay out: go to the first end of what is known, which is still downhill.
         ends = np.arange(len(depth) - 1, order.shape[1], len(depth))
         place = np.argsort(order, axis=1)[:, ends]
-        first = np.min(np.where(short, place, order.shape[1]), axis=1)
-        cut = unknown & (~turned | (first <= stop[:, 0]))
-        stop[cut, 0], turned = first[cut], turned | cut
+        earliest = np.min(np.where(short, place, order.shape[1]), axis=1)
+        cut = unknown & (~turned | (earliest <= stop[:, 0]))
+        stop[cut, 0], turned = earliest[cut], turned | cut
     chosen = pick(order, stop)
 
     # Steps that are equal but for rounding go in the order of the infinitesimal shifts. Mostly
@@ -314,7 +317,7 @@ def _ray(
         again |= (short & early).any(axis=1)
     again &= ~cut
     ties = (turned & tied & ~again & ~cut).nonzero()[0]
-    if len(ties):
+    if len(ties):  # so something is crowded, and `near` there
         own_shift = pieces.tie - along(pieces, walk[ties], pieces.tie[walk.basis[ties]])
         shift = np.repeat(own_shift[:, columns] / v[ties], len(depth), axis=1)
         rank = np.argsort(order[ties], axis=1)

@@ -27,6 +27,8 @@ Why it is exact.
 - The basis is a combinatorial object. Once it is found, S* = sum_b c_b s_b is recomputed from the
   scores themselves in rational arithmetic and rounded up, never down; c solves
   sum_b c_b Phi_b = Phi_test, checked in integers.
+- Scores above 2**900 are scaled for the floats, and where that costs a tiny one its bits, rational
+  arithmetic, which sees the scores as they are, decides everything.
 - Every solution is verified against the first-order condition before it is returned. Where a
   float is too close to call (0.1 + 0.2 against 0.3, or 1e12 next to 1e-12), the same condition is
   decided in rational arithmetic, and the walk goes on there if it does not hold. What comes from
@@ -60,7 +62,7 @@ from numpy.typing import NDArray
 
 from gcfcp.errors import GCFCPError
 from gcfcp.exact import ExactWalk, combine
-from gcfcp.newton import start
+from gcfcp.newton import near_optimum
 from gcfcp.pieces import ZERO, Coreset, Pieces, pieces_of
 from gcfcp.simplex import (
     Walk,
@@ -117,6 +119,8 @@ def _unsure(pieces: Pieces, walk: Walk) -> NDArray[np.bool_]:
     """
     found = multipliers(pieces, walk)
     unsure: NDArray[np.bool_] = violation(walk, found)[1] != 0
+    if pieces.lossy:
+        return np.ones_like(unsure)
     fraction = np.exp(-np.linalg.slogdet(pieces.rows[walk.basis])[1])[:, None]
     if pieces.whole:
         room = np.minimum(found.y - found.low, found.high - found.y)
@@ -212,16 +216,16 @@ class Solver:
         self._base = self._first_optimum()
 
     def _first_optimum(self) -> Walk:
-        """The optimum without a test point. Where there is no close start, from coarse to fine, so
-        that n does not matter either way."""
+        """The optimum without a test point. Where no guess comes close, from coarse to fine, so
+        that the number of pivots hardly grows with n."""
         fine = pieces = self._pieces
-        stride, begin = 1, start(fine)
-        while not begin.close and int(pieces.size.max()) > _COARSEST:
+        stride, guess = 1, near_optimum(fine)
+        while not guess.close and int(pieces.size.max()) > _COARSEST:
             stride *= _LEVEL_RATIO
             pieces = fine.coarser(stride)
-            begin = start(pieces)
+            guess = near_optimum(pieces)
         none = np.zeros((1, fine.rows.shape[1]))
-        walk = Walk(begin.basis[None], begin.at[None], none[None], none, np.zeros(1))
+        walk = Walk(guess.basis[None], guess.at[None], none[None], none, np.zeros(1))
         factorise(pieces, walk, none)
         while True:
             locate(pieces, walk)

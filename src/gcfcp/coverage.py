@@ -62,7 +62,6 @@ from gcfcp.pooling import Mixture, named_shares
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 _BLOCK = 1 << 18  # numbers in the arrays of a bisection
 

@@ -99,6 +99,11 @@ class Predictor:
     def groups(self) -> Groups:
         return self.table.groups
 
+    def recorded(self, what: str) -> list[dict[str, Any]]:
+        """A list of records in the provenance, which is whatever the file says; else nothing."""
+        given = self.provenance.get(what)
+        return [r for r in given if isinstance(r, dict)] if isinstance(given, list) else []
+
     def thresholds(self, membership: Any, rng: Generator | None = None) -> Floats:
         """The threshold of each row; see `ThresholdTable.thresholds`."""
         return self.table.thresholds(membership, rng)

@@ -1,7 +1,7 @@
-"""What commands are given: files, "-" for standard input or output, mixtures, seeds.
+"""What commands are given: files to read or to write ("-" is a stream), mixtures, seeds.
 
-All files of a command are read before any work is done, and all that is wrong with them is said at
-once, by the names of the files.
+Files of one kind are read before anything is done with them, and all that is wrong with them is
+said at once, by the names of the files. Results are written whole or not at all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gcfcp import console
-from gcfcp.cli import shown
 from gcfcp.errors import GCFCPError
 
 if TYPE_CHECKING:
@@ -181,7 +180,7 @@ def mixture_of(text: str) -> str | dict[str, float]:
 
 def own_mixture(predictor: Predictor, audits: Sequence[Audit]) -> str | dict[str, float]:
     """The clients' weights as calibrated, where the same clients were audited."""
-    clients = shown.entries(predictor.provenance.get("clients"))
+    clients = predictor.recorded("clients")
     shares: dict[str, Any] = {str(c.get("client")): c.get("share") for c in clients}
     if set(shares) == {a.client for a in audits}:
         return shares

@@ -81,14 +81,14 @@ def _members(names: Sequence[str], row: Any) -> tuple[str, ...]:
 def audit_values(found: Audit) -> dict[str, Any]:
     hidden = found.suppressed.tolist()
 
-    def shown(values: Any) -> list[Any]:
+    def published(values: Any) -> list[Any]:
         return [None if h else v for v, h in zip(values.tolist(), hidden, strict=True)]
 
     rows = zip(
         found.groups.names,
         hidden,
-        shown(found.covered),
-        shown(found.total),
+        published(found.covered),
+        published(found.total),
         found.bound.tolist(),
         strict=True,
     )
@@ -150,7 +150,7 @@ def show_predictor(predictor: Predictor, data: bytes, as_json: bool) -> None:
             }
         )
         return
-    clients = entries(provenance.get("clients"))
+    clients = predictor.recorded("clients")
     console.lines(
         f"{len(data):,} bytes: score {describe_score(predictor.score)[0]}, alpha "
         f"{float(table.alpha):g}, rule {table.rule}, {len(table.membership)} atoms"
@@ -175,13 +175,8 @@ def show_predictor(predictor: Predictor, data: bytes, as_json: bool) -> None:
                 for c in clients
             ],
         )
-    if promised := entries(provenance.get("guarantee")):
+    if promised := predictor.recorded("guarantee"):
         show_guarantees(promised)
-
-
-def entries(given: Any) -> list[dict[str, Any]]:
-    """The records of a predictor's provenance, which is whatever its file says."""
-    return [e for e in given if isinstance(e, dict)] if isinstance(given, list) else []
 
 
 def _told(number: Any, form: str) -> str:

@@ -16,18 +16,17 @@ from gcfcp.report.parts import (
     answer_of,
     atoms_of,
     defined,
-    dicts,
     every_group,
     fit,
     mixture_words,
     sum_known,
 )
 
-OURS = "gcfcp"
+_OURS = "gcfcp"
 
 
 @dataclass(frozen=True)
-class Verdict:
+class _Verdict:
     tone: str
     sign: str
     word: str
@@ -35,10 +34,10 @@ class Verdict:
 
 
 _VERDICTS = {
-    BROKEN: Verdict("bad", "✕", "broken", 0),
-    UNKNOWN: Verdict("open", "?", "too few records", 1),
-    NO_TARGET: Verdict("open", "?", "no target", 2),
-    KEPT: Verdict("good", "✓", "kept", 3),
+    BROKEN: _Verdict("bad", "✕", "broken", 0),
+    UNKNOWN: _Verdict("open", "?", "too few records", 1),
+    NO_TARGET: _Verdict("open", "?", "no target", 2),
+    KEPT: _Verdict("good", "✓", "kept", 3),
 }
 
 
@@ -155,29 +154,29 @@ def _not_finite(predictor: Predictor) -> list[str]:
 
 
 def facts(predictor: Predictor) -> list[dict[str, str]]:
-    clients = dicts(predictor.provenance.get("clients"))
-    facts = [
+    clients = predictor.recorded("clients")
+    known = [
         ("promised in every group", fig.exact_percent(1 - alpha_of(predictor))),
         ("groups", fig.whole(len(predictor.groups))),
         ("combinations of groups", fig.whole(len(atoms_of(predictor)))),
     ]
     if clients:
-        facts.append(("clients", fig.whole(len(clients))))
+        known.append(("clients", fig.whole(len(clients))))
     records = sum_known([fig.number(c.get("n")) for c in clients])
     if records:
-        facts.append(("calibration records", fig.whole(records)))
+        known.append(("calibration records", fig.whole(records)))
     sent = sum_known([fig.number(c.get("bytes")) for c in clients])
     sent = sent or fig.number(predictor.provenance.get("bytes_sent"))
     if sent:
-        facts.append(("left the clients, in all", fig.in_bytes(sent)))
-    return [{"what": what, "value": value} for what, value in facts]
+        known.append(("left the clients, in all", fig.in_bytes(sent)))
+    return [{"what": what, "value": value} for what, value in known]
 
 
 def audited(
     predictor: Predictor, audit: AuditReport, others: Mapping[str, AuditReport]
 ) -> dict[str, Any]:
     alpha = alpha_of(predictor)
-    reports = {OURS: audit, **others}
+    reports = {_OURS: audit, **others}
     scale = _coverage_scale(list(reports.values()), alpha)
     found = [{g.group: g for g in report.groups} for report in reports.values()]
     names = list(reports)
@@ -300,7 +299,7 @@ def _how(audit: AuditReport) -> str:
 def _comparison(audit: AuditReport, others: Mapping[str, AuditReport]) -> str:
     """Who is worst off with each method, in numbers."""
     worst = []
-    for name, report in {OURS: audit, **others}.items():
+    for name, report in {_OURS: audit, **others}.items():
         known = [(g.coverage, g.group) for g in report.groups if g.coverage is not None]
         if known:
             coverage, group = min(known)

@@ -71,10 +71,6 @@ def mixture_words(mixture: Any) -> str:
     return "clients count by the weights that were given"
 
 
-def dicts(value: Any) -> list[dict[str, Any]]:
-    return [v for v in value if isinstance(v, dict)] if isinstance(value, list) else []
-
-
 def sum_known(values: Sequence[float | None]) -> float | None:
     """The sum, or None if any is not known."""
     known = [v for v in values if v is not None]

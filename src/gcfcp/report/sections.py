@@ -23,7 +23,6 @@ from gcfcp.report.parts import (
     answer_of,
     atoms_of,
     defined,
-    dicts,
     every_group,
     fit,
     mixture_words,
@@ -37,7 +36,7 @@ def promises(predictor: Predictor) -> dict[str, Any]:
     alpha = alpha_of(predictor)
     promise = fig.exact_percent(1 - alpha)
     answer = answer_of(predictor)
-    given = {str(g.get("group")): g for g in dicts(predictor.provenance.get("guarantee"))}
+    given = {str(g.get("group")): g for g in predictor.recorded("guarantee")}
     low, high = fig.rounded(alpha, up=False), fig.rounded(alpha, up=True)
     text = (
         f"For {every_group(len(predictor.groups))}: of new records of the group, at least "
@@ -253,7 +252,7 @@ _RULES = {
 
 
 def clients(predictor: Predictor) -> dict[str, Any]:
-    given = dicts(predictor.provenance.get("clients"))
+    given = predictor.recorded("clients")
     if not given:
         return {"text": "No clients are recorded.", "rows": [], "notes": []}
     total = sum_known([fig.number(c.get("n")) for c in given]) or 0
@@ -407,7 +406,7 @@ def provenance(
     given = predictor.provenance
     name, parameters = describe_score(predictor.score)
     settings = ", ".join(f"{key} = {value}" for key, value in sorted(parameters.items()))
-    clients = dicts(given.get("clients"))
+    clients = predictor.recorded("clients")
     libraries = sorted({str(c["library"]) for c in clients if "library" in c})
     deltas = sorted({d for c in clients if (d := fig.number(c.get("delta"))) is not None})
     minimum = sorted({m for c in clients if (m := fig.number(c.get("min_count"))) is not None})

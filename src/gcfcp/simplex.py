@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -181,7 +180,8 @@ def exact_gaps(
     det = round(math.exp(np.linalg.slogdet(pieces.rows[basis])[1]))
     if det > _LARGEST_DETERMINANT:
         return None
-    c = np.rint(det * (pieces.rows[atoms] @ walk.inverse[i])).astype(np.int64)
+    distinct, which = np.unique(atoms, return_inverse=True)
+    c = np.rint(det * (pieces.rows[distinct] @ walk.inverse[i])).astype(np.int64)
     ahead = pieces.exact[pieces.start[atoms] + index].tolist()
     resting = pieces.exact[pieces.start[basis] + walk.at[i, basis]].tolist()
     ratios = [x.as_integer_ratio() for x in ahead + resting]
@@ -189,7 +189,7 @@ def exact_gaps(
     whole = [p * (unit // q) for p, q in ratios]
     held = whole[len(ahead) :]
     theta = [sum(k * s for k, s in zip(row, held, strict=True) if k) for row in c.tolist()]
-    return [det * s - x for s, x in zip(whole, theta, strict=False)], det
+    return [det * s - theta[k] for s, k in zip(whole, which.tolist(), strict=False)], det
 
 
 def _ranks(
@@ -199,7 +199,10 @@ def _ranks(
     gaps = exact_gaps(pieces, walk, i, atoms, index)
     if gaps is None:
         return [0] * len(atoms)
-    times = [Fraction(g, round(gaps[1] * v)) for g, v in zip(gaps[0], speed.tolist(), strict=True)]
+    # gap / speed; speeds are multiples of 1 / det, so over a common multiple all times are whole.
+    pace = [round(gaps[1] * v) for v in speed.tolist()]
+    common = math.lcm(*set(pace))
+    times = [gap * (common // v) for gap, v in zip(gaps[0], pace, strict=True)]
     rank = {time: k for k, time in enumerate(sorted(set(times)))}
     return [rank[time] for time in times]
 

@@ -339,7 +339,7 @@ def _growth_with_records(ax: Any, by_key: dict[str, Case]) -> None:
     ):
         own = {name: t for name, t in times.items() if name.startswith(start)}
         _curve(ax, [_after(name, "n = ") for name in own], list(own.values()), label, style)
-    _log(ax, "records", "seconds", "Solver, 15 groups, 50 atoms, scores sorted before")
+    _log(ax, "records", "seconds", "Solver, 50 atoms, from sorted scores")
 
 
 def _growth_with_groups(ax: Any, by_key: dict[str, Case]) -> None:

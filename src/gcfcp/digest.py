@@ -523,6 +523,8 @@ def _runs_apart(sample: _Sample, finite: int, step: float) -> IndexArray | None:
     if finite < 3 or step * finite > 4:  # two of n values take an angle of 2/n or more
         return None
     ends = np.append(np.flatnonzero(values[1:] != values[:-1]) + 1, finite)
+    if isinstance(sample.before, range) and (step + 1e-12) * sample.total < 2:
+        return ends
     before = sample.weight_before(np.append(0, ends))
     angles = np.arctan2(np.sqrt(before), np.sqrt(sample.total - before))
     # Only where the criterion fails beyond all rounding; else the walk decides.
@@ -638,6 +640,10 @@ def _rounded_up(values: FloatArray) -> FloatArray:
 def _sup_error(sample: _Sample, means: FloatArray, ends: IndexArray) -> float:
     """W sup |F - F^|, exactly. F^ is constant between representatives and F does not decrease, so
     F is furthest above F^ just below a representative and furthest below it at one."""
+    if 2 * len(ends) > len(sample.values) and (
+        (sample.values[_starts(ends)] == means).all() and (sample.values[ends - 1] == means).all()
+    ):
+        return 0.0  # every cluster is a single value: F^ is F
     V = sample.weight_before(ends)
     ahead = sample.weight_before(sample.values.searchsorted(means, side="left"))
     ahead[1:] -= V[:-1]

@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 from scipy.optimize import linprog
 
-from gcfcp.pieces import Coreset
+from gcfcp.solver import Coreset
 
 TIGHT = {
     "primal_feasibility_tolerance": 1e-10,

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gcfcp.newton import near_optimum
-from gcfcp.pieces import Coreset, pieces_of
 from gcfcp.solver import Solver
+from gcfcp.solver.problem import Coreset, pieces_of
+from gcfcp.solver.start import near_optimum
 
 SCALES = (1.0, 1e-300, 5e-324, 1e300, 2.0**-1060)
 

@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gcfcp
-from gcfcp import GCFCPError, solver
+from gcfcp import GCFCPError
 from gcfcp.pooling import problem_of
-from gcfcp.solver import Solver
+from gcfcp.solver import Coreset, Solver, certificate, solve, walk
 
 pytestmark = pytest.mark.slow  # thousands of federations
 
@@ -183,7 +183,7 @@ def test_overlapping_groups_are_not_always_monotone_in_alpha() -> None:
 # --- the proof that comes with every threshold --------------------------------------------------
 
 
-def _slopes(coreset: solver.Coreset, a: int, theta: float, alpha: Fraction) -> tuple[float, float]:
+def _slopes(coreset: Coreset, a: int, theta: float, alpha: Fraction) -> tuple[float, float]:
     """Left and right slope of f_A at theta, from its definition: W(< theta) - (1 - alpha) W."""
     own = slice(coreset.start[a], coreset.start[a + 1])
     values, weights = coreset.values[own], coreset.weights[own]
@@ -242,7 +242,7 @@ def test_the_calibration_data_are_covered_as_the_condition_demands(data: Data) -
 # --- sabotage ----------------------------------------------------------------------------------
 
 
-def _problem() -> solver.Coreset:
+def _problem() -> Coreset:
     rng = np.random.default_rng(3)
     m = rng.random((300, 3)) < 0.5
     m[~m.any(axis=1), 0] = True
@@ -250,10 +250,10 @@ def _problem() -> solver.Coreset:
     return problem_of(data.summaries(), data.alpha, "uniform", "pool", None).coreset
 
 
-def _lazy_descend(pieces, walk, rows):
+def _lazy_descend(pieces, where, rows):
     """A simplex that never moves and says that it has arrived."""
-    solver.factorise(pieces, walk, rows)
-    return walk, np.zeros(len(rows), dtype=np.int64)
+    walk.factorise(pieces, where, rows)
+    return where, np.zeros(len(rows), dtype=np.int64)
 
 
 def test_a_simplex_that_stops_too_early_is_found_out_and_put_right(
@@ -262,15 +262,15 @@ def test_a_simplex_that_stops_too_early_is_found_out_and_put_right(
     coreset, alpha = _problem(), Fraction(1, 10)
     right = [s.threshold for s in Solver(coreset, alpha).solve(coreset.membership)]
     made = Solver(coreset, alpha)
-    monkeypatch.setattr(solver, "descend", _lazy_descend)
+    monkeypatch.setattr(solve, "descend", _lazy_descend)
     assert [s.threshold for s in made.solve(coreset.membership)] == right
 
 
 def test_if_the_judge_is_wrong_as_well_an_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     coreset = _problem()
     made = Solver(coreset, Fraction(1, 10))
-    monkeypatch.setattr(solver, "descend", _lazy_descend)
-    monkeypatch.setattr(solver.ExactWalk, "descend", lambda self: True)
+    monkeypatch.setattr(solve, "descend", _lazy_descend)
+    monkeypatch.setattr(solve.ExactWalk, "descend", lambda self: True)
     with pytest.raises(GCFCPError, match="first-order condition"):
         made.solve(coreset.membership)
 
@@ -281,12 +281,12 @@ def test_weights_that_are_changed_behind_its_back_are_found_out(
     """The gradient a walk believes in is tampered with: the certificate does not hold."""
     coreset = _problem()
     made = Solver(coreset, Fraction(1, 10))
-    monkeypatch.setattr(solver.ExactWalk, "descend", lambda self: True)
-    honest = solver.multipliers
+    monkeypatch.setattr(solve.ExactWalk, "descend", lambda self: True)
+    honest = certificate.multipliers
     monkeypatch.setattr(
-        solver, "multipliers", lambda p, w: replace(honest(p, w), y=3 * honest(p, w).y)
+        certificate, "multipliers", lambda p, w: replace(honest(p, w), y=3 * honest(p, w).y)
     )
-    monkeypatch.setattr(solver, "_unsure", lambda p, w: np.ones(len(w.t), dtype=bool))
+    monkeypatch.setattr(solve, "unsure", lambda p, w: np.ones(len(w.t), dtype=bool))
     with pytest.raises(GCFCPError, match="first-order condition"):
         made.solve(coreset.membership)
 

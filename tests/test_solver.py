@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import gcfcp.solver as solver_module
 import oracles
-from gcfcp import simplex
+from gcfcp.checks import rational
 from gcfcp.errors import GCFCPError
-from gcfcp.pieces import Coreset, rational
-from gcfcp.solver import Solver
+from gcfcp.solver import Coreset, Solver
+from gcfcp.solver import solve as solver_module
+from gcfcp.solver import walk as simplex
 
 ALPHAS = [Fraction(1, 100), Fraction(1, 20), Fraction(1, 10), Fraction(1, 5), Fraction(1, 3)]
 ALPHAS += [Fraction(1, 2)]
@@ -547,7 +547,7 @@ def test_the_judge_agrees_wherever_floats_are_sure(kind, monkeypatch):
     core = medium(19, kind, n=600, G=5).coreset
     rows = core.membership
     expected = [s.threshold for s in Solver(core, Fraction(1, 5)).solve(rows)]
-    monkeypatch.setattr(solver_module, "_unsure", lambda _, walk: np.ones(len(walk.t), dtype=bool))
+    monkeypatch.setattr(solver_module, "unsure", lambda _, walk: np.ones(len(walk.t), dtype=bool))
     assert [s.threshold for s in Solver(core, Fraction(1, 5)).solve(rows)] == expected
 
 

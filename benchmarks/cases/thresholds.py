@@ -25,8 +25,7 @@ from benchmarks.measure import (
 from benchmarks.oracles import bisection, plain_lp
 from benchmarks.peers import ConditionalConformal, MissingError, mapie_classifier
 from gcfcp.groups import find_atoms
-from gcfcp.pieces import Coreset
-from gcfcp.solver import Solver
+from gcfcp.solver import Coreset, Solver
 
 ALPHA = 0.1
 # No (n_G + 1)(1 - alpha) is whole at this one: peers have no rule for ties.

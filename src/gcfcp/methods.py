@@ -47,10 +47,9 @@ from gcfcp.client import ClientSummary, summarize
 from gcfcp.digest import Representative
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import Groups, find_atoms
-from gcfcp.pieces import Coreset
-from gcfcp.pooling import Mixture, Problem, check_alpha, combined, problem_of
+from gcfcp.pooling import Mixture, Problem, check_alpha, problem_of
 from gcfcp.server import Calibration, calibrate
-from gcfcp.solver import Solver
+from gcfcp.solver import quantile
 from gcfcp.table import ThresholdTable
 
 __all__ = [
@@ -129,7 +128,7 @@ def split_cp(
     """
     fed = _federation(clients, groups)
     exact = check_alpha(alpha)
-    threshold = _quantile(fed.scores, np.ones(len(fed.scores)), 1.0, exact)
+    threshold = quantile(fed.scores, np.ones(len(fed.scores)), 1.0, exact)
     sent = Sent.of(fed.everyone())
     return _result(
         "split_cp", fed, _constant(fed, exact, threshold), sent, len(fed.scores), mixture
@@ -299,7 +298,7 @@ def importance_weighted(
     test = float(rate @ np.where(counts > 0, ratio, 0).max(axis=1))
     weights = np.concatenate([rate[k] * ratio[k][c.labels] for k, c in enumerate(fed.clients)])
     if rule == "constant":
-        table = _constant(fed, problem.alpha, _quantile(fed.scores, weights, test, problem.alpha))
+        table = _constant(fed, problem.alpha, quantile(fed.scores, weights, test, problem.alpha))
     else:
         by_group = _group_quantiles(fed, weights, test, problem.alpha)
         table = _by_group(fed, problem.alpha, by_group, rule)
@@ -481,30 +480,16 @@ def _label_counts(fed: _Federation) -> Ints:
 # --- thresholds and tables -----------------------------------------------------------------------
 
 
-def _quantile(scores: Floats, weights: Floats, test: float, alpha: Fraction) -> float:
-    """inf{t : weight of the scores <= t is at least (1-alpha)(weight of all + test)}: S* of a
-    family of one group."""
-    heavy = weights > 0
-    if not heavy.any():
-        return np.inf
-    order = np.argsort(scores[heavy], kind="stable")
-    atom = np.zeros(len(order), dtype=np.int64)
-    _, values, mass = combined(atom, scores[heavy][order], weights[heavy][order])
-    one = np.ones((1, 1), dtype=bool)
-    coreset = Coreset(one, np.array([0, len(values)]), values, mass, test)
-    return Solver(coreset, alpha).solve(one)[0].threshold
-
-
 def _group_quantiles(fed: _Federation, weights: Floats, test: float, alpha: Fraction) -> Floats:
     return np.array(
-        [_quantile(fed.scores[own], weights[own], test, alpha) for own in fed.membership.T]
+        [quantile(fed.scores[own], weights[own], test, alpha) for own in fed.membership.T]
     )
 
 
 def _only_group(problem: Problem) -> float:
     """The threshold of a family of one group."""
-    row = np.ones((1, 1), dtype=bool)
-    return Solver(problem.coreset, problem.alpha).solve(row)[0].threshold
+    core = problem.coreset
+    return quantile(core.values, core.weights, core.test, problem.alpha)
 
 
 def _check_rule(rule: str, *known: str) -> None:

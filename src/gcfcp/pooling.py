@@ -48,11 +48,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcfcp import scores
+from gcfcp.checks import rational
 from gcfcp.client import ClientSummary
 from gcfcp.digest import TDigest
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups, find_atoms
-from gcfcp.pieces import Coreset, rational
+from gcfcp.solver import Coreset, combined
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -320,16 +321,6 @@ def _at_infinity(s: ClientSummary) -> Ints:
     """Records of each atom with a score of +inf: its last centroid, if it is that."""
     last = s.start[1:] - 1
     return np.where(np.isinf(s.values[last]), s.counts[last], 0)
-
-
-def combined(atom: Ints, values: Floats, weights: Floats) -> tuple[Ints, Floats, Floats]:
-    """Equal values of an atom become one, their weights added up in the order they are in."""
-    new = np.ones(len(values), dtype=bool)
-    new[1:] = (atom[1:] != atom[:-1]) | (values[1:] != values[:-1])
-    if new.all():
-        return atom, values, weights
-    first = np.flatnonzero(new)
-    return atom[first], values[first], np.add.reduceat(weights, first)
 
 
 def recompressed(

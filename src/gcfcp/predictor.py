@@ -35,9 +35,9 @@ from gcfcp import codec, scores
 from gcfcp.client import LIBRARY, ClientSummary, check_name, describe_score
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups
-from gcfcp.pieces import Coreset
 from gcfcp.screening import screen
 from gcfcp.server import AtomRecord, Calibration
+from gcfcp.solver import Coreset
 from gcfcp.table import ThresholdTable
 
 Floats = NDArray[np.float64]

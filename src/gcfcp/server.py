@@ -27,21 +27,20 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from gcfcp.checks import rational
 from gcfcp.client import ClientSummary, check_name
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import Groups
 from gcfcp.influence import Influence, influences
-from gcfcp.pieces import Coreset, rational
 from gcfcp.pooling import (
     Mixture,
     Problem,
-    combined,
     in_order,
     pool_of,
     problem_of,
     recompressed,
 )
-from gcfcp.solver import Solver
+from gcfcp.solver import combined, quantile
 from gcfcp.table import ThresholdTable
 
 Floats = NDArray[np.float64]
@@ -247,32 +246,19 @@ def solve_table(problem: Problem, rule: str) -> ThresholdTable:
 
 
 def _group_thresholds(problem: Problem) -> Floats:
-    """inf{t : sum of lambda over the group's scores <= t is at least (1-alpha)(W_G + w_test)}.
-
-    That is S* of a family of one group; solved as such, with all that the group may hide at +inf.
-    """
+    """The threshold of each group by itself, with all that the group may hide counted at +inf."""
     coreset = problem.coreset
-    thresholds = np.full(len(problem.groups), np.inf)
     atom = np.repeat(np.arange(len(coreset.membership)), np.diff(coreset.start))
     infinite = problem.tally.infinite_weights(problem.weights.rate)
     order = np.argsort(coreset.values, kind="stable")
     order = order[np.isfinite(coreset.values[order])]
+    thresholds = []
     for g in range(len(problem.groups)):
         mine = order[coreset.membership[atom[order], g]]
-        values = np.append(coreset.values[mine], np.inf)
+        scores = np.append(coreset.values[mine], np.inf)
         weights = np.append(coreset.weights[mine], infinite[g])
-        _, values, weights = combined(np.zeros(len(values), dtype=np.int64), values, weights)
-        keep = weights > 0
-        if keep.any():
-            single = Coreset(
-                membership=np.ones((1, 1), dtype=bool),
-                start=np.array([0, np.count_nonzero(keep)]),
-                values=values[keep],
-                weights=weights[keep],
-                test=coreset.test,
-            )
-            thresholds[g] = Solver(single, problem.alpha).solve(single.membership)[0].threshold
-    return thresholds
+        thresholds.append(quantile(scores, weights, coreset.test, problem.alpha))
+    return np.array(thresholds)
 
 
 # --- Why a threshold is infinite, and what would help -------------------------------------------

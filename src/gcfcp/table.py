@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import AtomLookup, Groups, find_atoms
-from gcfcp.pieces import Coreset
-from gcfcp.solver import Solution, Solver
+from gcfcp.solver import Coreset, Solution, Solver
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

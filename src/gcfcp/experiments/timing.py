@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcfcp import methods
-from gcfcp.pieces import Coreset
+from gcfcp.solver import Coreset
 
 STEPS = 50  # of the bisection, as in the authors' script
 

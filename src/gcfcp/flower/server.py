@@ -30,6 +30,7 @@ from flwr.serverapp import Grid, ServerApp
 import gcfcp
 from gcfcp import codec, report
 from gcfcp.audit import Audit
+from gcfcp.checks import rational
 from gcfcp.client import LIBRARY, ClientSummary
 from gcfcp.coverage import AuditReport
 from gcfcp.errors import GCFCPError, GCFCPWarning
@@ -38,7 +39,6 @@ from gcfcp.flower.client import differences
 from gcfcp.flower.exchange import Exchange, Node, Outcome, Say, Terms, utc
 from gcfcp.flower.protocol import Code, Question, Refusal, Request
 from gcfcp.flower.store import Store, write_json
-from gcfcp.pieces import rational
 from gcfcp.pooling import Mixture
 from gcfcp.predictor import Predictor
 from gcfcp.server import Calibration

@@ -13,13 +13,10 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gcfcp.arrays import Floats, Ints
 from gcfcp.errors import GCFCPError
-from gcfcp.pieces import SLOPE_TOLERANCE, Pieces
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from gcfcp.solver.problem import SLOPE_TOLERANCE, Pieces
 
 Point = tuple[Fraction, Fraction, Fraction]  # multiple of infinity, number, infinitesimal shift
 

@@ -18,12 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gcfcp.pieces import Pieces, independent
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from gcfcp.arrays import Floats, Ints
+from gcfcp.solver.problem import Pieces, independent
 
 _MOST_STEPS = 12  # more save fewer pivots than they cost
 _NARROWER = 0.8  # each window than the one before

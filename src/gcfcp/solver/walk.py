@@ -17,11 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.errors import GCFCPError
-from gcfcp.pieces import SLOPE_TOLERANCE, ZERO, Pieces
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from gcfcp.solver.problem import SLOPE_TOLERANCE, ZERO, Pieces
 
 _VALUE_TOLERANCE = 2.0**-44  # of the scores that make up a theta
 _SMALLEST = 2.0**-1022  # normal number
@@ -43,7 +41,7 @@ class Walk:
     c: Floats  # (m, r): Phi_test in terms of the basic ones
     t: Floats  # (m,): weight of the test row
 
-    def __getitem__(self, which: Ints | NDArray[np.bool_]) -> Walk:
+    def __getitem__(self, which: Ints | Bools) -> Walk:
         return Walk(
             self.basis[which], self.at[which], self.inverse[which], self.c[which], self.t[which]
         )
@@ -211,7 +209,7 @@ def _ranks(
 class _Step:
     """What a ray passes before its derivative turns, for m problems."""
 
-    turned: NDArray[np.bool_]  # (m,): False: it never turns, and h is unbounded
+    turned: Bools  # (m,): False: it never turns, and h is unbounded
     passed: Ints  # (m, a): change of `at`
     entering: Ints  # (m,): the atom at whose breakpoint it turns
     index: Ints  # (m,): which of its breakpoints that is

@@ -15,29 +15,15 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.errors import GCFCPError
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 SLOPE_TOLERANCE = 2.0**-46  # of the weights that make up a multiplier: far above rounding
 ZERO = 1e-9  # coefficients are small rationals; anything below this is rounding
 _IN_CACHE = 2**15  # numbers that are looked at together
 _ENORMOUS, _SMALLER = 2.0**900, 2.0**-124  # sums of several enormous scores must not overflow
 _GRAIN = 2.0**-20  # scores that are multiples of this part of the largest are called discrete
-
-
-def rational(number: float | Fraction) -> Fraction:
-    """The simplest fraction that this float stands for: 0.1 is 1/10, 1/3 is 1/3.
-
-    The exact value of the float 0.3 is a little below 3/10, which would push an integral
-    (n+1)(1-alpha) over the next integer.
-    """
-    exact = Fraction(number)
-    simple = exact.limit_denominator(10**6)
-    return simple if float(simple) == float(number) else exact
 
 
 @dataclass(frozen=True)
@@ -48,7 +34,7 @@ class Coreset:
     of weights exact. Within an atom the scores ascend strictly; +inf may come last.
     """
 
-    membership: NDArray[np.bool_]  # (a, G), distinct rows
+    membership: Bools  # (a, G), distinct rows
     start: Ints  # (a + 1,): atom i owns values[start[i]:start[i + 1]]
     values: Floats
     weights: Floats
@@ -57,6 +43,16 @@ class Coreset:
     def __post_init__(self) -> None:
         if not self.membership.shape[0]:
             raise GCFCPError("the coreset has no atoms: at least one record with weight is needed")
+
+
+def combined(atom: Ints, values: Floats, weights: Floats) -> tuple[Ints, Floats, Floats]:
+    """Equal values of an atom become one, their weights added up in the order they are in."""
+    new = np.ones(len(values), dtype=bool)
+    new[1:] = (atom[1:] != atom[:-1]) | (values[1:] != values[:-1])
+    if new.all():
+        return atom, values, weights
+    first = np.flatnonzero(new)
+    return atom[first], values[first], np.add.reduceat(weights, first)
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,7 @@ class Pieces:
     values: Floats  # breakpoints; the one at infinity is held as 0 and flagged
     exact: Floats  # the same, before enormous ones were scaled
     lossy: bool  # scaling has cost the smallest scores some bits
-    infinite: NDArray[np.bool_]  # (a,): the last breakpoint is at infinity
+    infinite: Bools  # (a,): the last breakpoint is at infinity
     slopes: Floats  # slope before breakpoint i of atom a at first[a] + i; one more at its end
     tie: Floats  # (a,): each atom's infinitesimal shift
     weight: Floats  # (r,): total weight of each independent group

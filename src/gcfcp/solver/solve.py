@@ -58,36 +58,29 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.errors import GCFCPError
-from gcfcp.exact import ExactWalk, combine
-from gcfcp.newton import near_optimum
-from gcfcp.pieces import ZERO, Coreset, Pieces, pieces_of
-from gcfcp.simplex import (
+from gcfcp.solver.certificate import refuted, unsure
+from gcfcp.solver.exact import ExactWalk, combine
+from gcfcp.solver.problem import ZERO, Coreset, pieces_of
+from gcfcp.solver.start import near_optimum
+from gcfcp.solver.walk import (
     Walk,
     along,
     descend,
-    exact_gaps,
     factorise,
     gradient_of,
     locate,
-    multipliers,
     pick,
-    put,
     resting_scores,
     snap,
     thetas,
-    violation,
 )
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _LEVEL_RATIO = 128  # how much coarser each level of the first solve is
 _COARSEST = 1024  # breakpoints an atom may have on the coarsest level
 _BATCH = 2**18  # memberships, over all the problems that are solved side by side
-_SMALL_DENOMINATOR = 64
 
 
 @dataclass(frozen=True)
@@ -97,7 +90,7 @@ class Solution:
     threshold: float
     pivots: int
     bounded: bool  # False: no finite threshold is valid, whatever the scores are
-    infinite_atoms: NDArray[np.bool_]  # atoms whose own theta is at infinity in this solution
+    infinite_atoms: Bools  # atoms whose own theta is at infinity in this solution
 
 
 @dataclass(frozen=True)
@@ -107,98 +100,7 @@ class Evidence:
 
     theta: Floats  # (a,)
     gradient: Floats  # (a,), in the units of `Solver.t`
-    infinite: NDArray[np.bool_]  # (a,): theta_A is at infinity and its number means nothing
-
-
-def _unsure(pieces: Pieces, walk: Walk) -> NDArray[np.bool_]:
-    """Whether it is still open that a walk is at its optimum.
-
-    Floats settle a comparison if the difference is beyond rounding, or if all numbers are whole
-    and rounding is below the smallest difference there can be: y and theta are multiples of
-    1 / det(Phi_basis). Then what looks like a tie is one.
-    """
-    found = multipliers(pieces, walk)
-    unsure: NDArray[np.bool_] = violation(walk, found)[1] != 0
-    if pieces.lossy:
-        return np.ones_like(unsure)
-    fraction = np.exp(-np.linalg.slogdet(pieces.rows[walk.basis])[1])[:, None]
-    if pieces.whole:
-        room = np.minimum(found.y - found.low, found.high - found.y)
-        tolerance = found.tolerance
-        open_ties = ((room <= tolerance) & (2 * tolerance >= fraction)).nonzero()
-        for i, b in zip(*(x.tolist() for x in open_ties), strict=True):
-            if unsure[i]:
-                continue
-            column = walk.inverse[i, :, b]
-            unsure[i] = (
-                2 * tolerance[i, b] * _denominator(pieces.rows[walk.basis[i]], b, column) >= 1
-            )
-    number, far, noise = thetas(pieces, walk)
-    finite = pieces.size - pieces.infinite
-    number[far > ZERO], number[far < -ZERO] = np.inf, -np.inf
-    last = pieces.values[pieces.start + np.maximum(walk.at, 1) - 1]
-    following = pieces.values[pieces.start + np.minimum(walk.at, pieces.size - 1)]
-    behind = np.where((walk.at == 0) | (walk.at > finite), np.inf, number - last)
-    ahead = np.where(walk.at >= finite, np.inf, following - number)
-    if pieces.infinite.any():  # around infinity the levels must be clear of each other
-        behind[(walk.at > finite) & (far <= 1 + ZERO)] = -np.inf
-        ahead[pieces.infinite & (walk.at == finite) & (far >= 1 - ZERO)] = -np.inf
-    room = np.minimum(behind, ahead)
-    put(room, walk.basis, np.inf)
-    tied = (room >= -noise) & (2 * noise < fraction * pieces.grain)
-    close = (room <= noise) & ~tied
-    for i in (close.any(axis=1) & ~unsure).nonzero()[0].tolist():
-        unsure[i] = not _in_place(pieces, walk, i, np.flatnonzero(close[i]))
-    return unsure
-
-
-def _refuted(pieces: Pieces, walk: Walk) -> NDArray[np.bool_]:
-    """Whether a walk is not at its optimum, beyond all rounding.
-
-    The judge's verdict is checked once more, by other means: no walk, no ties, only whether each
-    multiplier is within its slopes and each score on its side of theta.
-    """
-    found = multipliers(pieces, walk)
-    outside = np.maximum(found.low - found.y, found.y - found.high) > 2 * found.tolerance
-    number, far, noise = thetas(pieces, walk)
-    finite = pieces.size - pieces.infinite
-    last = pieces.values[pieces.start + np.maximum(walk.at, 1) - 1]
-    following = pieces.values[pieces.start + np.minimum(walk.at, pieces.size - 1)]
-    passed = (walk.at > 0) & (walk.at <= finite) & (last - number > 2 * noise)
-    missed = (walk.at < finite) & (number - following > 2 * noise)
-    astray = (passed | missed) & (np.abs(far) <= ZERO)
-    put(astray, walk.basis, False)
-    return np.logical_or(outside.any(axis=1), astray.any(axis=1))
-
-
-def _denominator(matrix: Floats, b: int, column: Floats) -> float:
-    """The least common denominator of column b of matrix's inverse; infinite if it is not small."""
-    for k in range(1, _SMALL_DENOMINATOR + 1):
-        whole = np.rint(k * column)
-        if np.abs(whole - k * column).max() < ZERO:
-            unit = np.zeros(len(column))
-            unit[b] = k
-            return k if np.array_equal(matrix @ whole, unit) else math.inf
-    return math.inf
-
-
-def _in_place(pieces: Pieces, walk: Walk, i: int, atoms: Ints) -> bool:
-    """Whether theta of these atoms lies between the scores that `at` says, exactly."""
-    at, finite = walk.at[i, atoms], (pieces.size - pieces.infinite)[atoms]
-    own = walk[np.array([i])]
-    far = along(pieces, own, resting_scores(pieces, own)[1])[0, atoms]
-    if (np.abs(far) > ZERO).any():
-        return False
-    shift = pieces.tie - along(pieces, own, pieces.tie[own.basis])[0]
-    for there, side in ((at - 1, -1), (at, 1)):
-        has = (there >= 0) & (there < finite)
-        gaps = exact_gaps(pieces, walk, i, atoms[has], there[has])
-        if gaps is None:
-            return False
-        for gap, tie in zip(gaps[0], shift[atoms[has]].tolist(), strict=True):
-            if side * (gap or tie) <= 0:
-                return False
-    return True
+    infinite: Bools  # (a,): theta_A is at infinity and its number means nothing
 
 
 class Solver:
@@ -238,7 +140,7 @@ class Solver:
             pieces = fine.coarser(stride)
             walk.at[0, basis] = resting // stride
 
-    def solve(self, rows: NDArray[np.bool_], t: Floats | None = None) -> list[Solution]:
+    def solve(self, rows: Bools, t: Floats | None = None) -> list[Solution]:
         """S* of the atoms with membership `rows` (m, G); `t` (m,) in place of (1 - alpha) w_test.
 
         `t` is in the units of `self.t`.
@@ -258,7 +160,7 @@ class Solver:
                 solutions[j] = solution
         return solutions
 
-    def evidence(self, row: NDArray[np.bool_]) -> Evidence | None:
+    def evidence(self, row: Bools) -> Evidence | None:
         """The first-order condition of one row's solution; None if nothing finite is valid."""
         if not self.solve(row)[0].bounded:
             return None
@@ -267,7 +169,7 @@ class Solver:
         number, far, _ = thetas(self._pieces, walk)
         return Evidence(number[0], gradient_of(self._pieces, walk)[0], np.abs(far[0]) > ZERO)
 
-    def _optima(self, rows: Floats, t: Floats) -> tuple[Walk, Ints, NDArray[np.bool_]]:
+    def _optima(self, rows: Floats, t: Floats) -> tuple[Walk, Ints, Bools]:
         """Certified optima of all rows, the pivots they took, and which of them are bounded."""
         pieces, base = self._pieces, self._base
         m = len(rows)
@@ -282,7 +184,7 @@ class Solver:
         bounded = pivots >= 0
         # The certificate: multipliers within their slopes, scores on their side of theta. Where a
         # float cannot tell, rational arithmetic does.
-        doubtful = np.flatnonzero(bounded & _unsure(pieces, walk))
+        doubtful = np.flatnonzero(bounded & unsure(pieces, walk))
         for i in doubtful.tolist():
             judge = ExactWalk(pieces, walk.basis[i], walk.at[i], rows[i], t[i])
             bounded[i] = judge.descend()
@@ -290,7 +192,7 @@ class Solver:
         if len(doubtful):
             factorise(pieces, walk, rows)
             judged = doubtful[bounded[doubtful]]
-            if _refuted(pieces, walk[judged]).any():
+            if refuted(pieces, walk[judged]).any():
                 raise GCFCPError(
                     "a threshold does not satisfy the first-order condition, which proves it "
                     "optimal: a defect of gcfcp, please report it"

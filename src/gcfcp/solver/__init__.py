@@ -1,0 +1,22 @@
+"""All thresholds of a coreset, exact.
+
+`Coreset` is the problem, `Solver` solves it for any atom, `Solution` is one threshold with what is
+known about it, and `quantile` is the same for one group by itself. The module `solve` explains how
+it works and why it is exact.
+
+| module        | what it is for                                                       |
+|---------------|----------------------------------------------------------------------|
+| `problem`     | the coreset, and the piecewise linear functions that it is made of    |
+| `start`       | a first guess near the optimum                                        |
+| `walk`        | the simplex in floats, for many test rows side by side                |
+| `certificate` | whether a walk has arrived at its optimum                             |
+| `exact`       | the same walk in rational arithmetic, where floats cannot tell        |
+| `solve`       | the solver itself                                                     |
+| `quantile`    | the threshold of one group by itself                                  |
+"""
+
+from gcfcp.solver.problem import Coreset, combined
+from gcfcp.solver.quantile import quantile
+from gcfcp.solver.solve import Evidence, Solution, Solver
+
+__all__ = ["Coreset", "Evidence", "Solution", "Solver", "combined", "quantile"]

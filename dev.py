@@ -4,6 +4,8 @@
 Needs nothing but Python 3.11 or later. The first use makes a private environment in .venv beside
 this file (so nothing is installed into the system, and PEP 668 has nothing to object to) and
 installs the package there; later uses start at once.
+
+Every task runs in the directory of this file, wherever it is started: paths are taken from there.
 """
 
 from __future__ import annotations
@@ -33,6 +35,11 @@ TASKS: dict[str, tuple[str, str, list[list[str]]]] = {
         "gcfcp and its peers side by side (--quick: under a minute)",
         "bench",
         [["python", "-m", "benchmarks", "--install-peers"]],
+    ),
+    "reproduce": (
+        "an experiment of the paper, its tables and figures beside ours",
+        "experiments",
+        [["python", "-m", "experiments"]],
     ),
     "docs": (
         "the documentation site, into site/ (open site/index.html)",

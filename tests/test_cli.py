@@ -22,7 +22,7 @@ from gcfcp import cli, console
 
 COMMANDS = [
     "summarize", "inspect", "predict", "audit", "plan", "merge", "calibrate", "audit-merge",
-    "report", "demo", "reproduce",
+    "report", "demo",
 ]  # fmt: skip
 GROUPS = """
 all = "TRUE"
@@ -301,7 +301,6 @@ def test_bad_input_is_one_line(sites: Path, run: Callable[..., Ran], arguments: 
         ("plan", "--alpha", "a lot", "a.gcfcp"),
         ("plan",),
         ("summarize", "a.csv", "--groups", "g", "--client", "a", "-o", "x", "--score", "best"),
-        ("reproduce", "everything"),
     ],
 )
 def test_usage_is_exit_code_two(run: Callable[..., Ran], arguments: tuple) -> None:

@@ -300,7 +300,7 @@ def test_the_site_asks_the_network_for_nothing(site: Path) -> None:
 
 def test_the_site_is_filled_from_the_project(site: Path) -> None:
     commands = (site / "reference" / "cli.html").read_text()
-    for name in ("summarize", "calibrate", "audit-merge", "reproduce"):
+    for name in ("summarize", "calibrate", "audit-merge"):
         assert f'id="gcfcp-{name}"' in commands
     assert "--min-count" in commands
     reference = (site / "reference" / "api.html").read_text()

@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import dev
+import experiments
 import gcfcp
-from gcfcp import experiments
-from gcfcp.experiments import (
+from experiments import (
+    __main__,
     cifar10,
     evaluate,
     imagenet,
@@ -54,7 +56,7 @@ SMALL_IMAGENET = {
 
 def read_csv(path):
     command, *lines = path.read_text().splitlines()
-    assert command.startswith("# gcfcp reproduce ")
+    assert command.startswith("# python3 dev.py reproduce ")
     return list(csv.DictReader(lines))
 
 
@@ -99,7 +101,7 @@ def test_a_preset_writes_everything_it_promises(name, settings, figures, tmp_pat
     assert outcome.simulated == simulated
     for file in out.iterdir():
         content = file.read_bytes()
-        assert f"gcfcp reproduce {name} --runs 2".encode() in content, file
+        assert f"python3 dev.py reproduce {name} --runs 2".encode() in content, file
         assert (b"SIMULATED" in content) == simulated, file
     rows = read_csv(out / "runs.csv")
     keys = [tuple(r.get(k) for k in ("run", *tables.Summary.KEYS)) for r in rows]
@@ -197,6 +199,80 @@ def test_wrong_options_are_told(options, message, tmp_path):
         experiments.run(**options, out=tmp_path)
 
 
+# --- the command ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def command(capfd):
+    """`python -m experiments` in this process: its exit code and what it printed."""
+
+    def go(*arguments):
+        with pytest.raises(SystemExit) as stop:
+            __main__.main([str(a) for a in arguments])
+        return stop.value.code, *capfd.readouterr()
+
+    return go
+
+
+def test_the_command_prints_a_table_and_overwrites_nothing(command, tmp_path):
+    given = ("synthetic", "--runs", 1, "--jobs", 1, "-o", tmp_path)
+    code, out, _ = command(*given)
+    assert code == 0
+    head, *rows, last = [line for line in out.splitlines() if line.strip(" ─")]
+    assert head.split() == ["row", "number", "verdict"]
+    assert len(rows) == 5
+    assert last == f"{tmp_path / 'synthetic.md'} and 8 more files"
+    (tmp_path / "synthetic.md").write_text("mine")
+    code, out, err = command(*given)
+    assert (code, out) == (1, "")
+    assert err.startswith(f"gcfcp: {tmp_path / 'synthetic.md'} exists: ")
+    assert err.count("\n") == 1
+    assert (tmp_path / "synthetic.md").read_text() == "mine"
+    code, out, _ = command(*given, "--seed", 1, "--force", "--json")
+    assert code == 0
+    assert json.loads(out)["name"] == "synthetic"
+    made = f"python3 dev.py reproduce synthetic --runs 1 -o {tmp_path} --seed 1\n"
+    assert made in (tmp_path / "synthetic.md").read_text()
+
+
+def test_the_command_knows_every_preset():
+    assert [e.value for e in __main__.Experiment] == list(experiments.NAMES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ((), 2),
+        (("everything",), 2),
+        (("synthetic", "--runs", 0), 2),
+        (("synthetic", "--seed", -1), 2),
+        (("synthetic", "--jobs", 0), 2),
+        (("synthetic", "--probs", "x.npz"), 1),
+        (("cifar10", "--probs", "nowhere.npz"), 1),
+        (("synthetic", "-o", "file"), 1),
+    ],
+)
+def test_wrong_arguments_are_told_in_words(arguments, code, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    found, out, err = command(*arguments)
+    assert (found, out) == (code, "")
+    assert err
+    assert "Traceback" not in err
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_dev_reproduces_from_any_directory(tmp_path, monkeypatch, capfd):
+    """Workers find the experiments too: two runs in two processes."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(dev, "_install", lambda extra: None)
+    monkeypatch.setattr(dev, "BIN", Path(sys.executable).parent)
+    given = ["synthetic", "--runs", "2", "--jobs", "2", "-o", str(tmp_path / "out")]
+    assert dev.main(["reproduce", *given]) == 0
+    assert "and 8 more files" in capfd.readouterr().out
+    assert {r["run"] for r in read_csv(tmp_path / "out" / "runs.csv")} == {"0", "1"}
+
+
 # --- real data -----------------------------------------------------------------------------------
 
 
@@ -267,7 +343,7 @@ def test_the_papers_numbers_are_transcribed_in_full():
 # --- the committed results -----------------------------------------------------------------------
 
 committed = pytest.mark.skipif(
-    not (ROOT / "experiments").exists(), reason="only the repository holds experiments/"
+    not RESULTS.exists(), reason="only the repository holds experiments/results"
 )
 
 
@@ -276,7 +352,7 @@ committed = pytest.mark.skipif(
 def test_committed_results_are_whole_and_say_how_they_were_made(name):
     folder = RESULTS / name
     files = sorted(folder.iterdir())
-    command = f"gcfcp reproduce {name}".encode()
+    command = f"python3 dev.py reproduce {name}".encode()
     assert {f.suffix for f in files} == {".md", ".csv", ".png", ".svg"}
     for file in files:
         assert command in file.read_bytes(), file
@@ -453,7 +529,7 @@ def test_imagenet_deals_every_record_and_bins_by_fifths():
 def test_without_torch_the_extra_is_named(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "torch", None)
     assert models.main(["pathmnist", "-o", "x.npz"]) == 1
-    assert "pip install 'gcfcp[experiments]'" in capsys.readouterr().out
+    assert "pip install 'gcfcp[images]'" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import gcfcp
-from gcfcp.experiments import validity
-from gcfcp.experiments.validity import CONFIGURATIONS, Configuration, Federation, measure
+from experiments import validity
+from experiments.validity import CONFIGURATIONS, Configuration, Federation, measure
 
 RESULTS = Path(__file__).resolve().parent.parent / "experiments" / "results" / "validity"
 

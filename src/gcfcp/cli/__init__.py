@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import asdict
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -68,16 +67,6 @@ class Merge(StrEnum):
 class Rule(StrEnum):
     SIMULTANEOUS = "simultaneous"
     MAX = "max"
-
-
-class Experiment(StrEnum):
-    SYNTHETIC = "synthetic"
-    CIFAR10 = "cifar10"
-    PATHMNIST = "pathmnist"
-    IMAGENET = "imagenet"
-
-
-_EXPERIMENTS = f"One of {', '.join(e.value for e in Experiment)}."
 
 
 # --- options that several commands share --------------------------------------------------------
@@ -622,48 +611,6 @@ def demo(
     result = story.run(directory, force=force, quiet=as_json)
     if as_json:
         console.show_json(result)
-
-
-@app.command(epilog="Example: gcfcp reproduce synthetic --runs 20 -o results")
-def reproduce(
-    experiment: Annotated[Experiment, typer.Argument(metavar="EXPERIMENT", help=_EXPERIMENTS)],
-    probs: Annotated[
-        str | None,
-        typer.Option(
-            help="File of probabilities and labels (npz); simulated without, and said so."
-        ),
-    ] = None,
-    runs: Annotated[
-        int | None, typer.Option(min=1, help="Repetitions; the paper's number unless given.")
-    ] = None,
-    output: Annotated[
-        str | None, typer.Option("-o", "--output", help="Directory; gcfcp-EXPERIMENT unless given.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes; one a core unless given.")
-    ] = None,
-    force: Force = False,
-    as_json: Json = False,
-) -> None:
-    """Repeat an experiment of the paper: its tables and figures beside ours."""
-    from gcfcp import experiments
-
-    name = experiment.value
-    page = Path(output or f"gcfcp-{name}") / f"{name}.md"
-    if page.exists() and not force:
-        raise GCFCPError(f"{page} exists: give another directory, or --force to overwrite it")
-    outcome = experiments.run(name, probs, runs, output, seed, jobs=jobs)
-    if as_json:
-        print(outcome.to_json())
-        return
-    console.table(
-        ["row", "number", "verdict"],
-        [[str(cell) for cell in row] for row in outcome.verdicts],
-        left=3,
-        title="SIMULATED DATA" if outcome.simulated else None,
-    )
-    console.lines(f"{page} and {len(outcome.files) - 1} more files")
 
 
 # --- entry -------------------------------------------------------------------------------------

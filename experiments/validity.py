@@ -1,6 +1,6 @@
 """Does the promise hold? Coverage of thousands of random federations, computed, not sampled.
 
-    python -m gcfcp.experiments.validity -o experiments/results/validity
+    python -m experiments.validity -o experiments/results/validity
 
 A federation is drawn at random: clients, their sizes, the mixture, how likely each atom is and how
 scores are distributed there (normal, or normal and rounded, so that there are ties), alpha, delta.
@@ -296,7 +296,7 @@ def table(rows: Sequence[Row], seconds: float) -> str:
         "# Is the promise kept? Random federations, coverage computed exactly",
         "",
         f"{total:,} random federations, {sum(r.calibrations for r in rows):,} calibrations, "
-        f"{seconds:.0f} s of processor time. Made by `python -m gcfcp.experiments.validity`; its "
+        f"{seconds:.0f} s of processor time. Made by `python -m experiments.validity`; its "
         "module says what is drawn and how the worst are singled out.",
         "",
         "deficit: promised less average coverage of the worst group of the worst federation, from "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gcfcp.experiments.tables import Mean
+from experiments.tables import Mean
 from gcfcp.plots import COLOURS, MARKERS
 
 if TYPE_CHECKING:

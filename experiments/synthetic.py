@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gcfcp.experiments import evaluate, figures, tables
-from gcfcp.experiments.montecarlo import Arrays, Settings
+from experiments import evaluate, figures, tables
+from experiments.montecarlo import Arrays, Settings
 
 Floats = NDArray[np.float64]
 

@@ -1,8 +1,8 @@
 """Softmax outputs and labels: read from a file, or simulated and called so everywhere.
 
 A probability file is .npz with `probs` (n, L), `labels` (n,) and, for the ImageNet preset, an
-optional `semantic` (L,): the category of each label. `gcfcp.experiments.models` makes such files
-from images and a network.
+optional `semantic` (L,): the category of each label. `experiments.models` makes such files from
+images and a network.
 
 The simulated softmax stands in where no file is given. Labels occur as often as stated; the logit
 of label j for a record of label y is

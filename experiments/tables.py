@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from gcfcp.experiments.evaluate import EVERYONE, Variant
+from experiments.evaluate import EVERYONE, Variant
 
 Records = Sequence[Mapping[str, Any]]
 

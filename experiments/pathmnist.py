@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gcfcp.experiments.windows import one, prepare, report
+from experiments.windows import one, prepare, report
 
 __all__ = ["NAME", "RUNS", "SETTINGS", "TITLE", "one", "prepare", "report"]
 

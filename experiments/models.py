@@ -1,10 +1,10 @@
-"""Probability files from images and a network: `python -m gcfcp.experiments.models NAME ...`.
+"""Probability files from images and a network: `python -m experiments.models NAME ...`.
 
-    python -m gcfcp.experiments.models pathmnist -o pathmnist.npz             trains the CNN first
-    python -m gcfcp.experiments.models cifar10 --model networks:resnet56 -o cifar10.npz
-    python -m gcfcp.experiments.models imagenet --data DIR -o imagenet.npz    ResNet-50, pretrained
+    python -m experiments.models pathmnist -o pathmnist.npz             trains the CNN first
+    python -m experiments.models cifar10 --model networks:resnet56 -o cifar10.npz
+    python -m experiments.models imagenet --data DIR -o imagenet.npz    ResNet-50, pretrained
 
-Needs the extra `gcfcp[experiments]` (torch, torchvision, medmnist), which nothing else does, and
+Needs the extra `gcfcp[images]` (torch, torchvision, medmnist), which nothing else does, and
 downloads the data sets where torchvision and medmnist may; ImageNet must be there already. The
 networks are the paper's kind: for CIFAR-10 any network of yours, named as MODULE:FUNCTION that
 returns it, trained (the paper uses a ResNet-56); for PathMNIST a small CNN, trained here; for
@@ -35,7 +35,7 @@ def _import(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         raise GCFCPError(
-            f"{name.partition('.')[0]} is not installed: pip install 'gcfcp[experiments]'"
+            f"{name.partition('.')[0]} is not installed: pip install 'gcfcp[images]'"
         ) from None
 
 
@@ -188,7 +188,7 @@ def _network(name: str) -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m gcfcp.experiments.models")
+    parser = argparse.ArgumentParser(prog="python -m experiments.models")
     parser.add_argument("name", choices=["cifar10", "pathmnist", "imagenet"])
     parser.add_argument("-o", "--out", required=True, help="the probability file to write")
     parser.add_argument("--data", default="data", help="directory of the data set")
@@ -208,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except GCFCPError as error:
         print(f"error: {error}")
         return 1
-    print(f"{given.out}: gcfcp reproduce {given.name} --probs {given.out}")
+    print(f"{given.out}: python3 dev.py reproduce {given.name} --probs {given.out}")
     return 0
 
 

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments import evaluate, figures, probabilities, tables
+from experiments.montecarlo import Arrays, Settings
 from gcfcp import scores
 from gcfcp.errors import GCFCPError
-from gcfcp.experiments import evaluate, figures, probabilities, tables
-from gcfcp.experiments.montecarlo import Arrays, Settings
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

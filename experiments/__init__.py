@@ -1,6 +1,6 @@
-"""The paper's experiments, one preset each: `gcfcp reproduce NAME`.
+"""The paper's experiments, one preset each: `python3 dev.py reproduce NAME`.
 
-    outcome = gcfcp.experiments.run("cifar10", probs="cifar10_resnet56.npz", out="results")
+    outcome = experiments.run("cifar10", probs="cifar10_resnet56.npz", out="results")
 
 Each preset writes into its directory
 
@@ -12,7 +12,18 @@ Each preset writes into its directory
 and every file holds the command that made it. Results depend on the seed and the data alone, not
 on the number of processes; an interrupted run goes on where it was (`montecarlo`).
 
-An adapter: the library itself never imports it.
+    synthetic       a preset, as are cifar10, pathmnist and imagenet
+    windows         what cifar10 and pathmnist have in common
+    montecarlo      repetitions on all cores
+    probabilities   probability files, and the simulated softmax where there is none
+    evaluate        the methods side by side on the same test records
+    timing          seconds a test point, against the paper's bisection
+    tables          the paper's numbers (`paper.toml`) beside ours
+    figures         the paper's figures
+    models          probability files from images and a network
+    validity        the promise in random federations
+
+The package gcfcp never imports the experiments, and its wheel does not contain them.
 """
 
 from __future__ import annotations
@@ -79,7 +90,7 @@ class _Context:
         return "SIMULATED data" if self.simulated else ""
 
     def save(self, made: Any, path: Path) -> None:
-        from gcfcp.experiments import figures
+        from experiments import figures
 
         self.files += figures.save(made, path, self.header)
 
@@ -115,7 +126,7 @@ def run(
     directory = Path(f"gcfcp-{name}" if out is None else out)
     command = _command(name, probs, runs, out, seed, settings)
 
-    from gcfcp.experiments import montecarlo, tables
+    from experiments import montecarlo, tables
 
     arrays, source, simulated = preset.prepare(probs, chosen, seed)
     outcomes = montecarlo.repeat(
@@ -151,13 +162,13 @@ def run(
 def _preset(name: str) -> Any:
     if name not in NAMES:
         raise GCFCPError(f"{name!r} is none of {', '.join(NAMES)}")
-    return importlib.import_module(f"gcfcp.experiments.{name}")
+    return importlib.import_module(f"experiments.{name}")
 
 
 def _command(
     name: str, probs: Any, runs: Any, out: Any, seed: int, settings: Mapping[str, Any] | None
 ) -> str:
-    parts = ["gcfcp", "reproduce", name]
+    parts = ["python3", "dev.py", "reproduce", name]
     for option, value in (("--probs", probs), ("--runs", runs), ("-o", out)):
         if value is not None:
             parts += [option, str(value) if isinstance(value, int) else fspath(value)]
@@ -192,7 +203,7 @@ def _document(
 
 def _verdicts(verdicts: list[tuple[str, str, str]]) -> str:
     """One line for each row of a table and kind of number; what differs is listed with why."""
-    from gcfcp.experiments import tables
+    from experiments import tables
 
     by_row: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for row, number, verdict in verdicts:

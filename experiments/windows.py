@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments import evaluate, figures, probabilities, tables, timing
+from experiments.montecarlo import Arrays, Settings
 from gcfcp import methods, scores
-from gcfcp.experiments import evaluate, figures, probabilities, tables, timing
-from gcfcp.experiments.montecarlo import Arrays, Settings
 
 Bools = NDArray[np.bool_]
 

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import gcfcp
 from gcfcp.errors import GCFCPError
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -69,8 +70,9 @@ def forget(out: Path) -> None:
 def signature(one: OneRun, arrays: Arrays, settings: Settings) -> str:
     """A fingerprint of everything that a run depends on: the code too."""
     digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parents[1].rglob("*.py")):
-        digest.update(source.read_bytes())
+    for module in (__file__, gcfcp.__file__):
+        for source in sorted(Path(module).parent.rglob("*.py")):
+            digest.update(source.read_bytes())
     digest.update(f"{one.__module__}.{one.__qualname__}".encode())
     digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
     for name in sorted(arrays):

@@ -119,7 +119,7 @@ def _figure(name: str) -> str:
 def _command_line(_: str) -> str:
     import typer
 
-    from gcfcp.cli import app
+    from gcfcp.cli.entry import app
 
     command = typer.main.get_command(app)
     context = command.context_class(command, info_name="gcfcp")

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 import experiments
-from gcfcp import console
+from gcfcp.cli import console
 from gcfcp.errors import GCFCPError
 
 app = typer.Typer(

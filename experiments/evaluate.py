@@ -164,7 +164,7 @@ def compare(
                 "values_sent": result.sent.values,
                 "bytes_sent": result.sent.bytes,
                 "atoms_per_client": sum(atoms) / len(atoms),
-                "atoms": result.atoms,
+                "atoms": result.atom_count,
                 "problem": result.problem,
                 "groups": len(test.groups),
                 "records": sum(len(c[0]) for c in clients),

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 import gcfcp
 from gcfcp import codec
-from gcfcp.digest import Representative
+from gcfcp.checks import Representative
 
 Floats = NDArray[np.float64]
 

@@ -33,9 +33,9 @@ from typing import Any
 import numpy as np
 
 import gcfcp
-from gcfcp import codec, tabular
+from gcfcp import codec, tables
 from gcfcp.audit import Audit
-from gcfcp.cli import shown
+from gcfcp.cli import printing
 from gcfcp.errors import GCFCPError, GCFCPWarning
 
 SECONDS = 1.0
@@ -145,7 +145,7 @@ def summary(data: bytes) -> None:
     if found.to_bytes() != whole:
         raise Defect("a summary is not written as it was read")
     if _some(data, 8):
-        _show(lambda: shown.show_summary(found, False))
+        _show(lambda: printing.show_summary(found, False))
         use_summary(found, data[0])
 
 
@@ -189,20 +189,20 @@ def audit(data: bytes) -> None:
         raise Defect("an audit that was written and read is another one")
     if not _some(data, 4):
         return
-    _show(lambda: shown.show_audit(found, False))
+    _show(lambda: printing.show_audit(found, False))
     report = gcfcp.merge_audits([found], alpha=0.1 if found.alpha is None else None)
     for group in report.groups:
         if not 0 <= group.low <= group.high <= 1:
             raise Defect(f"an interval is [{group.low}, {group.high}]")
-    _show(lambda: shown.show_report(report))
+    _show(lambda: printing.show_report(report))
 
 
 def predictor(data: bytes) -> None:
     """A predictor's file: decoded, shown, predicted with, and sometimes made into a page."""
     found = gcfcp.Predictor.from_json(data)
     if _some(data, 4):
-        _show(lambda: shown.show_predictor(found, data, False))
-        _show(lambda: shown.show_predictor(found, data, True))
+        _show(lambda: printing.show_predictor(found, data, False))
+        _show(lambda: printing.show_predictor(found, data, True))
     again = gcfcp.Predictor.from_json(found.to_json())
     rows = np.vstack([found.table.membership, np.ones((1, len(found.groups)), dtype=bool)])
     thresholds = found.thresholds(rows)
@@ -245,10 +245,10 @@ def table(data: bytes) -> None:
     with tempfile.NamedTemporaryFile(suffix=".csv", dir=_memory()) as file:
         file.write(data)
         file.flush()
-        with tabular.open_table(file.name) as opened:
+        with tables.open_table(file.name) as opened:
             family = gcfcp.Groups({"all": "TRUE", "old": "age >= 65", "f": "sex = 'F'"})
-            by = tabular.scoring(opened)
-            found, _ = tabular.summarize_table(
+            by = tables.scoring(opened)
+            found, _ = tables.summarize_table(
                 opened,
                 by,
                 groups=family,

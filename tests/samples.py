@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import gcfcp
-from gcfcp.audit import audit
-from gcfcp.coverage import AuditReport, merge_audits
+from gcfcp.audit import AuditReport, audit, merge_audits
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ ROOMS = [
     for room in floor["room"]
 ]
 PACKAGE = {"__init__", ""}  # `import gcfcp` itself: the public names, all of the core
-CORE = max(r["floor"] for r in ROOMS if "predictor" in r["modules"])
+CORE = max(r["floor"] for r in ROOMS if "prediction" in r["modules"])
 MODULES = {
     ".".join(path.relative_to(SOURCE).with_suffix("").parts): path
     for path in sorted(SOURCE.rglob("*.py"))
@@ -68,6 +68,18 @@ def test_imports_go_down(module: str) -> None:
             f"{module} (floor {here['floor']}, {here['name']}) imports {name} "
             f"(floor {there['floor']}, {there['name']}): imports go down, or stay in the room"
         )
+
+
+@pytest.mark.parametrize("module", list(MODULES))
+def test_a_room_is_entered_by_its_door(module: str) -> None:
+    """Another room's modules are its own business: what others may use, its package exports."""
+    here = module.split(".")[0]
+    for name, _ in imported(MODULES[module]):
+        package, *path = name.split(".")
+        if package == "gcfcp" and len(path) > 1:
+            assert path[0] == here, (
+                f"{module} imports {name}: import it from gcfcp.{path[0]}, which exports it"
+            )
 
 
 @pytest.mark.parametrize("module", list(MODULES))

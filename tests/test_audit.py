@@ -13,8 +13,9 @@ from scipy import stats
 
 import gcfcp
 from gcfcp import codec
-from gcfcp.audit import Audit, Counts, count, publish
-from gcfcp.coverage import BROKEN, KEPT, NO_TARGET, UNKNOWN, lower_bound, verdict
+from gcfcp.audit import BROKEN, KEPT, NO_TARGET, UNKNOWN, Audit, Counts, count, publish
+from gcfcp.audit.bounds import lower_bound
+from gcfcp.audit.coverage import verdict
 
 GROUPS = gcfcp.Groups(["all", "a", "b"])
 

@@ -18,7 +18,8 @@ import polars as pl
 import pytest
 
 import gcfcp
-from gcfcp import cli, console
+from gcfcp.cli import console
+from gcfcp.cli import entry as cli
 
 COMMANDS = [
     "summarize", "inspect", "predict", "audit", "plan", "merge", "calibrate", "audit-merge",
@@ -492,7 +493,8 @@ def test_shell_completion() -> None:
 def test_the_command_line_starts_without_polars_and_scipy() -> None:
     """--help and --version should not wait for libraries that they do not need."""
     code = (
-        "import sys; import gcfcp.cli; print([m for m in ('polars', 'scipy') if m in sys.modules])"
+        "import sys; import gcfcp.cli.entry; "
+        "print([m for m in ('polars', 'scipy') if m in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"

@@ -79,8 +79,8 @@ def test_old_audits_merge_to_the_numbers_that_they_gave():
 
 def test_an_old_signature_still_holds():
     pytest.importorskip("cryptography")
-    from gcfcp import signing
+    from gcfcp.summary import signatures
 
-    known = signing.load_known(FILES / "known-keys.toml")
-    (summary,) = signing.load_signed([FILES / "north.gcfcp"], known)
+    known = signatures.load_known(FILES / "known-keys.toml")
+    (summary,) = signatures.load_signed([FILES / "north.gcfcp"], known)
     assert summary.client == "north"

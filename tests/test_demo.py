@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import gcfcp
-from gcfcp import cli, demo
+from gcfcp.cli import demo
+from gcfcp.cli import entry as cli
 
 pytest.importorskip("sklearn", reason="scikit-learn ships the demo's data: pip install gcfcp[demo]")
 

@@ -90,7 +90,7 @@ def _whole(name: str, path: Path) -> bool:
 # at the one it was told, with all that is open and unwritten as it is at that moment.
 FORKED = """
 import os, signal, sys
-import gcfcp, gcfcp.cli, gcfcp.tabular, gcfcp.report, jinja2
+import gcfcp, gcfcp.cli.entry, gcfcp.tables, gcfcp.report, jinja2
 for line in sys.stdin:
     last, *arguments = line.rstrip().split("\\t")
     read, write = os.pipe()
@@ -107,7 +107,7 @@ for line in sys.stdin:
                 os.kill(os.getpid(), signal.SIGKILL)
         sys.setprofile(count)
         try:
-            gcfcp.cli.main()
+            gcfcp.cli.entry()
         except SystemExit as end:
             sys.setprofile(None)
             os.write(write, b"%d" % calls)
@@ -283,8 +283,8 @@ def test_a_reader_that_leaves_early_is_no_error_message(files: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
 def test_an_interrupt_ends_with_130_and_leaves_nothing(files: Path) -> None:
     code = (
-        "import os, signal, gcfcp.server\n"
-        "from gcfcp import cli, server\n"
+        "import os, signal\n"
+        "from gcfcp import cli\n"
         "import gcfcp\n"
         "gcfcp.calibrate = lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)\n"
         "import sys; sys.argv = ['gcfcp', 'calibrate', 'a.gcfcp', '-o', 'interrupted.json']\n"

@@ -660,7 +660,7 @@ def run_ready(sites: Path, nodes: dict[int, InProcessNode], **changes: Any) -> N
 
 
 def gcfcp_command(command: str) -> None:
-    from gcfcp import cli
+    from gcfcp.cli import entry as cli
 
     cli.run(shlex.split(command))
 

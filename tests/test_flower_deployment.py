@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed; it comes with gcfcp[test]")
 
-from gcfcp import cli
+from gcfcp.cli import entry as cli
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples/flower"))
 from deployment import Deployment, is_alive, started_in

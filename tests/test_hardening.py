@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 
 import gcfcp
-from gcfcp import GCFCPError, codec, console
+from gcfcp import GCFCPError, codec
+from gcfcp.cli import console
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))

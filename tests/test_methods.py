@@ -255,7 +255,7 @@ def test_what_is_sent_is_measured():
     assert small.sent.bytes == sum(len(s.to_bytes()) for s in small.calibration.summaries)
     assert small.sent.values < n / 3
     assert small.sent.atoms_by_client == tuple(len(np.unique(m, axis=0)) for _, m, _ in clients)
-    assert small.atoms == len(np.unique(np.concatenate([c[1] for c in clients]), axis=0))
+    assert small.atom_count == len(np.unique(np.concatenate([c[1] for c in clients]), axis=0))
     assert small.problem == small.sent.values  # pooled: the server keeps what it got
     recompressed = methods.gcfcp(clients, 0.1, delta=10, representative="mean", merge="recompress")
     assert recompressed.problem < small.problem
@@ -287,7 +287,10 @@ def test_names_and_order_of_clients_do_not_matter():
         (lambda c: methods.fedcp([(c[0][0][1:], c[0][1])], 0.1), "one number and one row"),
         (lambda c: methods.fedcp([([np.nan], [[1]])], 0.1), "1 NaN"),
         (lambda c: methods.fedcp(c, 0.1, [0.5, 0.5]), "2 weights for 3 clients"),
-        (lambda c: methods.mondrian_fedcp(c, 0.1, rule="last"), "rule='last' is none of first"),
+        (
+            lambda c: methods.mondrian_fedcp(c, 0.1, rule="last"),
+            "rule='last' is neither 'first' nor 'max'",
+        ),
         (lambda c: methods.importance_weighted([x[:2] for x in c], 0.1), "has no labels"),
         (lambda c: methods.importance_weighted(c, 0.1, labels=[[0]]), "labels of 1 clients"),
         (lambda c: methods.importance_weighted(c, 0.1, clip=0.5), "clip=0.5"),
@@ -301,3 +304,31 @@ def test_wrong_input_is_told_in_one_line(call, message):
     with pytest.raises(gcfcp.GCFCPError, match=message) as error:
         call(federation(np.random.default_rng(1)))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_weights_in_a_list_are_refused_for_clients_given_by_name(name):
+    """Names have no order: `fedcp({"b": B, "a": A}, 0.1, [.99, .01])` gave b's weight to a."""
+    clients = federation(np.random.default_rng(11), (60, 50))
+    named = dict(zip(["b", "a"], clients, strict=True))
+    method = getattr(methods, name)
+    with pytest.raises(gcfcp.GCFCPError, match="given by name: give"):
+        method(named, 0.3, [0.99, 0.01])
+    by_order = method(clients, 0.3, [0.75, 0.25])
+    by_name = method(named, 0.3, {"b": 0.75, "a": 0.25})
+    rows = by_order.threshold_table.membership
+    assert by_name.thresholds(rows).tolist() == by_order.thresholds(rows).tolist()
+
+
+def test_labels_in_a_list_are_refused_for_clients_given_by_name():
+    clients = federation(np.random.default_rng(12), (60, 50))
+    pairs, labels = [c[:2] for c in clients], [c[2] for c in clients]
+    named, of_name = dict(zip("ba", pairs, strict=True)), dict(zip("ba", labels, strict=True))
+    with pytest.raises(gcfcp.GCFCPError, match=r"\{client: labels\}"):
+        methods.importance_weighted(named, 0.3, labels=labels)
+    with pytest.raises(gcfcp.GCFCPError, match=r"\{client: labels\}"):
+        methods.importance_weighted(named, 0.3, labels={"a": labels[0]})
+    by_order = methods.importance_weighted(pairs, 0.3, labels=labels)
+    by_name = methods.importance_weighted(named, 0.3, labels=of_name)
+    rows = by_order.threshold_table.membership
+    assert by_name.thresholds(rows).tolist() == by_order.thresholds(rows).tolist()

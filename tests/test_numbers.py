@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import gcfcp
 from gcfcp import GCFCPError
-from gcfcp.pooling import problem_of
+from gcfcp.calibration import problem_of
 from gcfcp.solver import Coreset, Solver, certificate, solve, walk
 
 pytestmark = pytest.mark.slow  # thousands of federations

@@ -61,7 +61,7 @@ def test_what_is_foretold_is_what_happens(seed, rule):
     assert {c.client: c.share for c in found.clients} == made.shares
     assert sum(c.test_share for c in found.clients) == pytest.approx(1)
     assert [(c.n, c.suppressed) for c in found.clients] == [(s.n, s.suppressed) for s in told]
-    largest = quietly(told, alpha, mixture, rule="max").threshold_table.group_thresholds
+    largest = quietly(told, alpha, mixture, rule="max").threshold_table.source.by_group
     for g, by_group, guarantee in zip(found.groups, largest, made.guarantee, strict=True):
         assert g.finite == math.isfinite(by_group), g
         assert (g.records, g.weight) == (guarantee.records, guarantee.weight)

@@ -11,18 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from gcfcp import GCFCPError, GCFCPWarning, Groups, merge, summarize
-from gcfcp.pooling import (
-    Tally,
-    Weights,
-    carried,
-    check_alpha,
-    combined,
-    in_order,
-    pool_of,
-    problem_of,
-    shares_of,
-)
+from gcfcp import GCFCPError, GCFCPWarning, Groups, checks, merge, summarize
+from gcfcp.calibration import in_order, pool_of, problem_of
+from gcfcp.calibration.problem import Tally, Weights, carried, shares_of
+from gcfcp.solver import combined
 
 TWO = Groups(["all", "a"])
 
@@ -133,13 +125,13 @@ def test_many_missing_clients_are_not_all_listed():
 @pytest.mark.parametrize("alpha", [0, 1, -0.1, 1.2, math.nan, math.inf, "0.1", None, 1j, [0.1]])
 def test_alpha_outside_its_range_is_an_error(alpha):
     with pytest.raises(GCFCPError, match=r"alpha=.* is not in \(0, 1\)"):
-        check_alpha(alpha)
+        checks.alpha(alpha)
 
 
 def test_alpha_is_the_fraction_that_was_meant():
     for alpha in (0.1, Fraction(1, 10), np.float64(0.1)):
-        assert check_alpha(alpha) == Fraction(1, 10)
-    assert check_alpha(1 / 3) == Fraction(1, 3)
+        assert checks.alpha(alpha) == Fraction(1, 10)
+    assert checks.alpha(1 / 3) == Fraction(1, 3)
 
 
 # --- which summaries go together ------------------------------------------------------------------

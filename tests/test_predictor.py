@@ -1,5 +1,6 @@
 """Prediction from one small file: to the bit, from NumPy alone, and nothing believed unread."""
 
+import hashlib
 import json
 import math
 import subprocess
@@ -516,3 +517,78 @@ def test_many_threads_predict_the_same(tmp_path):
 def test_the_library_that_wrote_a_file_is_named():
     read = json.loads(Predictor(THR(), calibrated(THR(), n=60)).to_json())
     assert read["library"] == f"gcfcp {gcfcp.__version__}"
+
+
+# --- two kinds of chance --------------------------------------------------------------------------
+
+
+def test_randomised_thresholds_and_randomised_scores_have_a_generator_each():
+    """`rng` draws scores and `threshold_rng` thresholds, and both reach the sets."""
+    rng = np.random.default_rng(0)
+    groups = gcfcp.Groups(["all", "half"])
+    membership = np.column_stack([np.ones(300, bool), rng.random(300) < 0.5])
+    p = rng.dirichlet(np.ones(4), 300)
+    y = rng.integers(4, size=300)
+    score = gcfcp.scores.APS()
+    told = gcfcp.summarize(
+        score.of(p, y, rng=rng), membership, groups=groups, client="a", delta=5000, score=score
+    )
+    predictor = gcfcp.Predictor(score, gcfcp.calibrate([told], 0.2))
+
+    def sets(scores, thresholds):
+        chosen = None if thresholds is None else np.random.default_rng(thresholds)
+        return predictor.predict_set(
+            p, membership, np.random.default_rng(scores), threshold_rng=chosen
+        )
+
+    plain = predictor.thresholds(membership)
+    drawn = predictor.thresholds(membership, threshold_rng=np.random.default_rng(7))
+    every = score.all(p, rng=np.random.default_rng(3))
+    assert np.array_equal(sets(3, None), every <= plain[:, None])
+    assert np.array_equal(sets(3, 7), every <= drawn[:, None])
+    assert (drawn <= plain).all()
+    assert (drawn < plain).any()
+    assert not np.array_equal(sets(3, 7), sets(4, 7))
+    assert not np.array_equal(sets(3, 7), sets(3, 8))
+
+
+def test_intervals_from_randomised_thresholds():
+    rng = np.random.default_rng(1)
+    groups = gcfcp.Groups(["all"])
+    told = gcfcp.summarize(
+        rng.exponential(size=60), np.ones((60, 1)), groups=groups, client="a", score="residual"
+    )
+    predictor = gcfcp.Predictor(gcfcp.scores.AbsoluteResidual(), gcfcp.calibrate([told], 0.2))
+    rows = np.ones((50, 1), bool)
+    drawn = predictor.thresholds(rows, threshold_rng=np.random.default_rng(5))
+    intervals = predictor.predict_interval(
+        np.zeros(50), rows, threshold_rng=np.random.default_rng(5)
+    )
+    empty = drawn < 0
+    assert np.isnan(intervals[empty]).all()
+    assert np.array_equal(intervals[~empty, 1], drawn[~empty])
+    assert len(np.unique(drawn)) > 1
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def test_the_older_names_mean_the_same():
+    groups = gcfcp.Groups(["all"])
+    told = gcfcp.summarize(np.arange(30.0), np.ones((30, 1)), groups=groups, client="a")
+    calibration = gcfcp.calibrate([told], 0.2)
+    predictor = gcfcp.Predictor("own", calibration)
+    assert calibration.table is calibration.atoms
+    assert predictor.records is predictor.atoms is calibration.atoms
+    assert predictor.table is predictor.threshold_table is calibration.threshold_table
+
+
+def test_a_predictor_knows_the_fingerprint_of_its_file(tmp_path):
+    groups = gcfcp.Groups(["all"])
+    told = gcfcp.summarize(np.arange(30.0), np.ones((30, 1)), groups=groups, client="a")
+    predictor = gcfcp.Predictor("own", gcfcp.calibrate([told], 0.2))
+    for coreset in (True, False):
+        predictor.save(tmp_path / "p.json", coreset=coreset)
+        expected = hashlib.sha256((tmp_path / "p.json").read_bytes()).hexdigest()
+        assert gcfcp.Predictor.load(tmp_path / "p.json").fingerprint == expected
+        assert (predictor.fingerprint == expected) == coreset

@@ -44,12 +44,12 @@ SIGNATURES = {
     "*min_count=1 *score=None *model=None",
     "plan": "summaries alpha=0.1 mixture='uniform'",
     "calibrate": "summaries alpha mixture='uniform' merge='pool' *rule='simultaneous'",
-    "Calibration.thresholds": "self membership rng=None",
+    "Calibration.thresholds": "self membership threshold_rng=None",
     "Calibration.retarget": "self mixture=None alpha=None",
     "Calibration.without": "self *clients",
     "Predictor": "score calibration",
-    "Predictor.predict_set": "self prediction membership",
-    "Predictor.predict_interval": "self prediction membership",
+    "Predictor.predict_set": "self prediction membership rng=None *threshold_rng=None",
+    "Predictor.predict_interval": "self prediction membership rng=None *threshold_rng=None",
     "Predictor.save": "self path",
     "Predictor.load": "path",
     "ClientSummary.to_bytes": "self",
@@ -143,9 +143,11 @@ def test_importing_has_no_side_effects():
 
 
 def test_there_is_one_version():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert gcfcp.__version__ == project["version"]
-    assert f"gcfcp {gcfcp.__version__}" == gcfcp.client.LIBRARY
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "version" in settings["project"]["dynamic"]
+    assert settings["tool"]["hatch"]["version"]["path"] == "src/gcfcp/version.py"
+    assert f"## {gcfcp.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"gcfcp {gcfcp.__version__}" == gcfcp.version.LIBRARY
     assert (Path(gcfcp.__file__).parent / "py.typed").exists()
 
 

@@ -18,10 +18,10 @@ import pytest
 
 import gcfcp
 import samples
-from gcfcp import figures
-from gcfcp.audit import audit
-from gcfcp.coverage import AuditReport, merge_audits
-from gcfcp.report import findings, render, sections
+from gcfcp.audit import AuditReport, audit, merge_audits
+from gcfcp.report import findings, numbers, render, sections
+from gcfcp.report.scale import step_of
+from gcfcp.thresholds import ByGroup
 
 VOID = {"meta", "link", "input", "circle", "path", "line", "use", "br"}
 
@@ -108,7 +108,7 @@ def test_provenance_is_complete(small: Reader) -> None:
     for text in (
         "2026-01-02",
         "gcfcp report predictor.json",
-        gcfcp.client.LIBRARY,
+        gcfcp.version.LIBRARY,
         f"NumPy {np.__version__}",
         "residual",
         "uniform",
@@ -274,14 +274,14 @@ def test_clients_that_gave_no_answer_are_named_at_the_top() -> None:
 
 
 def test_bounds_are_never_rounded_to_look_better() -> None:
-    low, high = figures.rounded(0.1, up=False), figures.rounded(0.1, up=True)
+    low, high = numbers.rounded(0.1, up=False), numbers.rounded(0.1, up=True)
     assert low(0.89999) == "89.9%"
     assert low(0.9) == "90.0%"
     assert low(0.1 + 0.2 + 0.6) == "90.0%"  # 0.8999999999999999: the float, not the bound
     assert high(0.90001) == "90.1%"
     assert high(0.9) == "90.0%"
-    assert figures.rounded(0.001, up=False)(0.99899) == "99.89%"
-    assert figures.rounded(0.05, up=True)(0.95001) == "95.1%"
+    assert numbers.rounded(0.001, up=False)(0.99899) == "99.89%"
+    assert numbers.rounded(0.05, up=True)(0.95001) == "95.1%"
 
 
 def test_an_interval_that_just_misses_says_so() -> None:
@@ -391,10 +391,9 @@ def test_a_federation_that_is_too_large_still_fits_and_says_what_is_left_out() -
     table = gcfcp.ThresholdTable(
         groups=groups,
         alpha=Fraction(1, 10),
-        rule="max",
         membership=membership,
         thresholds_by_atom=np.where(np.arange(len(membership)) < 5, np.inf, 0.5),
-        group_thresholds=np.full(200, 0.5),
+        source=ByGroup("max", np.full(200, 0.5)),
     )
     predictor = gcfcp.Predictor("thr", table)
     found = audited(names, [0.9] * 200, 20)
@@ -425,7 +424,7 @@ def test_the_promise_is_always_on_the_axis_and_labels_keep_apart(low: float) -> 
 
 @pytest.mark.parametrize("least", [1e-9, 0.03, 0.2, 1.0, 7.0, 99.0, 1e6])
 def test_steps_are_round(least: float) -> None:
-    step = figures.step_of(least)
+    step = step_of(least)
     assert least * (1 - 1e-8) <= step <= 2.5 * least * (1 + 1e-8)
     mantissa = step / 10 ** math.floor(math.log10(step) + 1e-9)
     assert min(abs(mantissa - m) for m in (1, 2, 5)) < 1e-6

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import gcfcp
 from gcfcp import GCFCPError
+from gcfcp.calibration.screening import LEVEL, TOLERANCE, screen
 from gcfcp.report import render
-from gcfcp.screening import LEVEL, TOLERANCE, screen
 
 GROUPS = gcfcp.Groups(["all", "b"])
 

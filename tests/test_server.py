@@ -21,7 +21,7 @@ from gcfcp import (
     merge,
     summarize,
 )
-from gcfcp.server import MEASURED, PAPER, PROVED
+from gcfcp.calibration import MEASURED, PAPER, PROVED
 
 FINE = 1e6  # a delta at which nothing is compressed
 
@@ -209,7 +209,7 @@ def same(a: Calibration, b: Calibration):
     )
     assert (a.merge, a.rule, a.delta, a.eta) == (b.merge, b.rule, b.delta, b.eta)
     for field in ("membership", "start", "values", "weights", "test"):
-        left, right = (getattr(c.threshold_table.coreset, field) for c in (a, b))
+        left, right = (getattr(c.coreset, field) for c in (a, b))
         assert np.array_equal(left, right)
 
 
@@ -449,7 +449,7 @@ def test_the_largest_single_group_threshold(how):
                     threshold = scores[i]
                     break
         alone.append(threshold)
-    assert calibration.threshold_table.group_thresholds.tolist() == alone
+    assert calibration.threshold_table.source.by_group.tolist() == alone
     rows = rows_of(3)
     expected = [max(t for t, member in zip(alone, row, strict=True) if member) for row in rows]
     assert calibration.thresholds(rows).tolist() == expected
@@ -461,7 +461,7 @@ def test_the_largest_single_group_threshold(how):
 def test_a_randomised_maximum_is_refused():
     calibration = calibrate(summaries_of(federation(1, [100])), 0.2, rule="max")
     with pytest.raises(GCFCPError, match="rule 'max' has no randomised thresholds"):
-        calibration.thresholds([[1, 0, 0]], rng=np.random.default_rng(0))
+        calibration.thresholds([[1, 0, 0]], threshold_rng=np.random.default_rng(0))
 
 
 # --- guarantees -----------------------------------------------------------------------------------
@@ -604,7 +604,7 @@ def test_randomised_thresholds_cover_exactly(n, alpha):
     calibration = quietly([s], alpha)
     draws = 200_000
     rng = np.random.default_rng(0)
-    found = calibration.thresholds(np.ones((draws, 1), dtype=bool), rng=rng)
+    found = calibration.thresholds(np.ones((draws, 1), dtype=bool), threshold_rng=rng)
     fixed = calibration.table[0].threshold
     assert (found <= fixed).all()
     ranks = np.where(found == -np.inf, 0, np.where(found == np.inf, n + 1, found))
@@ -614,7 +614,9 @@ def test_randomised_thresholds_cover_exactly(n, alpha):
         f"mean coverage {covered.mean():.5f} of {draws} draws is not {1 - alpha:.5f} within five "
         f"standard errors, {error:.5f}"
     )
-    again = calibration.thresholds(np.ones((draws, 1), dtype=bool), rng=np.random.default_rng(0))
+    again = calibration.thresholds(
+        np.ones((draws, 1), dtype=bool), threshold_rng=np.random.default_rng(0)
+    )
     assert np.array_equal(found, again)
 
 
@@ -623,9 +625,11 @@ def test_randomised_thresholds_are_steps_of_the_dual():
     told = summaries_of(federation(18, [60, 40]), delta=30)
     table = quietly(told, 0.2).threshold_table
     row, rng = np.array([[True, True, False]]), np.random.default_rng(1)
-    found = table.thresholds(np.repeat(row, 60, axis=0), rng=rng)
-    t = np.random.default_rng(1).uniform(-0.25 * table.solver.t, table.solver.t, size=60)
-    each = [table.solver.solve(row, t[[i]])[0].threshold for i in range(60)]
+    found = table.thresholds(np.repeat(row, 60, axis=0), threshold_rng=rng)
+    t = np.random.default_rng(1).uniform(
+        -0.25 * table.source.solver.t, table.source.solver.t, size=60
+    )
+    each = [table.source.solver.solve(row, t[[i]])[0].threshold for i in range(60)]
     assert found.tolist() == each
     assert (found <= table.thresholds(row)[0]).all()
     assert len(set(each)) > 2
@@ -636,6 +640,6 @@ def test_a_row_that_nothing_holds_is_covered_as_often_as_asked():
     calibration = calibrate(told, 0.25)
     unseen = np.tile([False, True], (4000, 1))
     assert np.isposinf(calibration.thresholds(unseen)).all()
-    found = calibration.thresholds(unseen, rng=np.random.default_rng(0))
+    found = calibration.thresholds(unseen, threshold_rng=np.random.default_rng(0))
     assert set(found) == {-np.inf, np.inf}
     assert abs((found == np.inf).mean() - 0.75) < 5 * math.sqrt(0.75 * 0.25 / 4000)

@@ -71,8 +71,8 @@ def over_the_grid(count: int) -> dict[str, Any]:
     from flwr.app import ConfigRecord, Message, RecordDict
 
     from flower_grid import InProcessGrid, InProcessNode
-    from gcfcp.client import ClientSummary
     from gcfcp.flower import Question, Target, Terms, conduct, protocol
+    from gcfcp.summary import ClientSummary
 
     class Forgetful(InProcessGrid):
         """Keeps no copy of what was sent: the memory is to be the server's."""

@@ -11,14 +11,14 @@ WIDTH, ROOM, GAP, TALL = 520, 44, 10, 78
 
 # The way of the data: from room, to room, what passes.
 WAY = [
-    ("scores", "client", "scores"),
-    ("groups", "client", "memberships"),
-    ("digest", "client", ""),
-    ("client", "pooling", "summary, as bytes"),
-    ("pooling", "server", "coreset"),
-    ("table", "server", ""),
-    ("server", "predictor", "thresholds"),
-    ("predictor", "audit", "sets"),
+    ("scores", "summary", "scores"),
+    ("groups", "summary", "memberships"),
+    ("digest", "summary", ""),
+    ("summary", "calibration", "summary, as bytes"),
+    ("solver", "thresholds", ""),
+    ("thresholds", "calibration", ""),
+    ("calibration", "prediction", "thresholds"),
+    ("prediction", "audit", "sets"),
 ]
 
 
@@ -30,7 +30,7 @@ def main() -> None:
         y = 8 + (len(floors) - 1 - height) * TALL
         rooms = floor["room"]
         wide = (WIDTH - GAP * (len(rooms) + 1)) / len(rooms)
-        core = any("predictor" in r["modules"] for f in floors[height:] for r in f["room"])
+        core = any("prediction" in r["modules"] for f in floors[height:] for r in f["room"])
         colour = BLUE if core else ORANGE
         for i, room in enumerate(rooms):
             x = GAP + i * (wide + GAP)

@@ -13,18 +13,16 @@ from importlib import import_module
 from typing import Any
 
 from gcfcp import methods, scores
-from gcfcp.audit import Audit, audit
-from gcfcp.client import ClientSummary, Disclosure, summarize
-from gcfcp.coverage import AuditReport, merge_audits
+from gcfcp.audit import Audit, AuditReport, audit, merge_audits
+from gcfcp.calibration import AtomRecord, Calibration, Guarantee, Plan, calibrate, merge, plan
 from gcfcp.digest import DigestBuilder, TDigest
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import Groups
-from gcfcp.planning import Plan, plan
-from gcfcp.predictor import Predictor
-from gcfcp.server import AtomRecord, Calibration, Guarantee, calibrate, merge
-from gcfcp.table import ThresholdTable
+from gcfcp.prediction import Predictor
+from gcfcp.summary import ClientSummary, Disclosure, summarize
+from gcfcp.thresholds import ThresholdTable
+from gcfcp.version import __version__ as __version__
 
-__version__ = "0.1.0"
 __all__ = [
     "AtomRecord",
     "Audit",
@@ -51,7 +49,8 @@ __all__ = [
     "summarize",
 ]
 
-_ADAPTERS = ("flower", "plots")  # with libraries of their own, which importing gcfcp must not load
+# These adapters need libraries of their own, which importing gcfcp must not load.
+_ADAPTERS = ("flower", "plots")
 
 
 def __getattr__(name: str) -> Any:

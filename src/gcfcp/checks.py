@@ -11,10 +11,10 @@ one way that a file writes them.
 
 from __future__ import annotations
 
-import math
+import sys
 import unicodedata
 from fractions import Fraction
-from numbers import Real
+from numbers import Rational, Real
 from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
@@ -64,32 +64,40 @@ def rational(number: Any) -> Fraction:
 
 def alpha(value: Any) -> Fraction:
     """The share of outcomes that may be missed: a number between 0 and 1, as a fraction."""
-    if not is_number(value) or not 0 < value < 1:
-        raise GCFCPError(f"alpha={value!s:.40} is not in (0, 1)")
-    found = rational(value)
-    if not 0 < found < 1:  # A Fraction may be closer to 0 or 1 than any float.
-        raise GCFCPError(f"alpha={value!s:.40} is not in (0, 1)")
-    return found
+    probability("alpha", value)
+    return rational(value)
 
 
 def probability(name: str, value: Any) -> float:
     """A number between 0 and 1, both excluded: eta, confidence, a level, a tolerance."""
-    if not is_number(value) or not 0 < as_float(value) < 1:
+    if not is_number(value) or not 0 < value < 1 or not 0 < as_float(value) < 1:
         raise GCFCPError(f"{name}={value!s:.40} is not in (0, 1)")
+    return as_float(value)
+
+
+def share(name: str, value: Any) -> float:
+    """A number from 0 to 1, of which only 0 is included."""
+    if not is_number(value) or not 0 <= value < 1 or not as_float(value) < 1:
+        raise GCFCPError(f"{name}={value!s:.40} is not in [0, 1)")
     return as_float(value)
 
 
 def at_least(name: str, value: Any, least: float, remedy: str = "") -> float:
     """A finite number that is not below `least`."""
-    if not is_number(value) or not least <= value < math.inf or math.isinf(as_float(value)):
+    if not is_number(value) or not least <= value <= sys.float_info.max:
         told = f": {remedy}" if remedy else ""
         raise GCFCPError(f"{name}={value!r:.60} is not a finite number of at least {least:g}{told}")
     return as_float(value)
 
 
 def whole(name: str, value: Any, least: int = 0, below: int = COUNT_LIMIT) -> int:
-    """A whole number from `least` to `below`, in any type: 5, 5.0, numpy.int64(5), Fraction(5)."""
-    if not is_number(value) or not least <= value or value % 1 != 0:
+    """A whole number from `least` to `below`: 5, numpy.int64(5), Fraction(5), but not 5.0.
+
+    A float is refused even where it is whole, because it mostly comes from a computation that was
+    not meant to end here.
+    """
+    is_whole = isinstance(value, Rational) and value.denominator == 1
+    if not is_whole or isinstance(value, bool) or value < least:
         raise GCFCPError(f"{name}={value!r:.60} is not a whole number of at least {least}")
     if value >= below:
         raise GCFCPError(f"{name}={value!r:.60} is not a whole number below {below}")
@@ -130,26 +138,32 @@ def vector(name: str, values: Any) -> NDArray[np.float64]:
         raise GCFCPError(f"{name} cannot be read as numbers ({error}): give real numbers") from None
 
 
-def scores(name: str, values: Any, *, empty: bool = False, offset: int = 0) -> Floats:
-    """Scores, one a record: numbers or +inf, in one dimension.
-
-    empty: whether there may be none. offset: how many records came before these, for the message.
-    """
+def series(name: str, values: Any, *, empty: bool = False) -> Floats:
+    """Numbers in one dimension. empty: whether there may be none."""
     found = vector(name, values)
     if found.ndim != 1:
         raise GCFCPError(f"{name} of shape {found.shape}: give one number for each record")
     if not len(found) and not empty:
-        raise GCFCPError(f"{name} is empty: at least one record is needed")
-    usable_scores(found, offset)
+        raise GCFCPError(f"{name} is empty: at least one number is needed")
     return found
 
 
-def usable_scores(values: Floats, offset: int = 0) -> None:
-    """Refuse NaN and -inf, which are no scores."""
+def scores(name: str, values: Any) -> Floats:
+    """Scores, one for each record: numbers or +inf, at least one of them."""
+    found = series(name, values)
+    refuse_unusable(name, found)
+    return found
+
+
+def refuse_unusable(name: str, values: Floats, offset: int = 0) -> None:
+    """Refuse NaN and -inf, which are no scores.
+
+    offset: how many records came before these, for the message.
+    """
     for what, wrong in (("NaN", np.isnan(values)), ("-inf", values == -np.inf)):
         if wrong.any():
             raise GCFCPError(
-                f"{np.count_nonzero(wrong)} of {len(values)} scores are {what}, the first at "
+                f"{np.count_nonzero(wrong)} of {len(values)} {name} are {what}, the first at "
                 f"position {offset + int(wrong.argmax())}: a score is a number or +inf; correct "
                 "these records or leave them out"
             )

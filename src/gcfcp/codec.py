@@ -21,10 +21,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
 import secrets
 import struct
+from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -57,6 +59,15 @@ def explain(error: Exception) -> str:
     if isinstance(error, GCFCPError):
         what = str(error)
     return " ".join(what.split())[:500]
+
+
+@contextlib.contextmanager
+def reading(name: str, kind: str) -> Iterator[None]:
+    """Whatever is wrong with a stranger's file becomes one line that names the file."""
+    try:
+        yield
+    except MALFORMED as error:
+        raise GCFCPError(f"{name} is not a valid {kind}: {explain(error)}") from None
 
 
 def pack(kind: bytes, version: int, header: dict[str, Any], body: bytes) -> bytes:
@@ -125,6 +136,33 @@ def from_json(text: str | bytes, *, constants: bool = False) -> Any:
         if not level:
             return value
     raise ValueError("nested too deeply")
+
+
+def to_json(value: Any) -> str:
+    """Our JSON for people and programs: a line for each entry, and an infinity as its word."""
+    return json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def plain(value: Any) -> Any:
+    """The value with every infinity as the word "inf" or "-inf", because JSON has none."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    return [plain(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def number(value: Any) -> float | None:
+    """The number that a stranger's JSON holds here, or None. "inf" and "-inf" are numbers."""
+    if value in ("inf", "-inf"):
+        return float(value)
+    if type(value) not in (int, float):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:  # An integer of a thousand digits is no number of ours.
+        return None
+    return None if math.isnan(found) else found
 
 
 def _refuse(constant: str) -> float:

@@ -34,23 +34,23 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
-from gcfcp.client import ClientSummary, summarize
-from gcfcp.digest import Representative
+from gcfcp import checks
+from gcfcp.arrays import Bools, Floats, Ints
+from gcfcp.calibration import Calibration, Mixture, Problem, calibrate, problem_of
+from gcfcp.checks import Representative
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import Groups, find_atoms
-from gcfcp.pooling import Mixture, Problem, check_alpha, problem_of
-from gcfcp.server import Calibration, calibrate
 from gcfcp.solver import quantile
-from gcfcp.table import ThresholdTable
+from gcfcp.summary import ClientSummary, summarize
+from gcfcp.thresholds import ByGroup, Constant, ThresholdTable
 
 __all__ = [
     "Result",
@@ -65,9 +65,6 @@ __all__ = [
     "split_cp",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 Clients = Sequence[Any] | Mapping[str, Any]
 
 _EVERYONE = Groups(["everyone"])
@@ -107,13 +104,13 @@ class Result:
         return self.threshold_table.groups
 
     @property
-    def atoms(self) -> int:
-        """|A^+|: the atoms that were seen."""
+    def atom_count(self) -> int:
+        """|A^+|: the number of atoms that were seen."""
         return len(self.threshold_table.membership)
 
-    def thresholds(self, membership: Any, rng: Generator | None = None) -> Floats:
+    def thresholds(self, membership: Any, threshold_rng: Generator | None = None) -> Floats:
         """The threshold of every row; +inf where nothing smaller is valid."""
-        return self.threshold_table.thresholds(membership, rng)
+        return self.threshold_table.thresholds(membership, threshold_rng)
 
 
 # --- the methods ---------------------------------------------------------------------------------
@@ -127,7 +124,7 @@ def split_cp(
     All records count alike, so the mixture has no say.
     """
     fed = _federation(clients, groups)
-    exact = check_alpha(alpha)
+    exact = checks.alpha(alpha)
     threshold = quantile(fed.scores, np.ones(len(fed.scores)), 1.0, exact)
     sent = Sent.of(fed.everyone())
     return _result(
@@ -220,7 +217,7 @@ def mondrian_fedcp(
 
     with lambda_k = pi_k/(n_k+1). The "+1" is the test point; see the module for it and the rules.
     """
-    _check_rule(rule, "first", "max")
+    checks.choice("rule", rule, "first", "max")
     fed = _federation(clients, groups)
     told = fed.summaries()
     problem = problem_of(told, alpha, fed.mixture(mixture), "pool", None)
@@ -248,9 +245,9 @@ def group_digest(
     opportunity, ...) and searches for thresholds that keep it. A record in several groups is sent
     once for each of them, which atoms avoid. Thresholds as in `mondrian_fedcp`.
     """
-    _check_rule(rule, "first", "max")
+    checks.choice("rule", rule, "first", "max")
     fed = _federation(clients, groups)
-    exact = check_alpha(alpha)
+    exact = checks.alpha(alpha)
     by_group = np.full(len(fed.groups), np.inf)
     told = [fed.of_group(g, delta, representative) for g in range(len(fed.groups))]
     size = 0
@@ -270,7 +267,7 @@ def importance_weighted(
     alpha: float,
     mixture: Any = "uniform",
     *,
-    labels: Sequence[Any] | None = None,
+    labels: Sequence[Any] | Mapping[str, Any] | None = None,
     clip: float = 50.0,
     rule: str = "first",
     groups: Any = None,
@@ -284,9 +281,8 @@ def importance_weighted(
     `labels` gives those of each client, whole numbers from 0. rule: "first", "max", or "constant":
     one threshold for all.
     """
-    _check_rule(rule, "first", "max", "constant")
-    if not clip >= 1:
-        raise GCFCPError(f"clip={clip} is not a number of at least 1")
+    checks.choice("rule", rule, "first", "max", "constant")
+    clip = checks.at_least("clip", clip, 1)
     fed = _federation(clients, groups, labels)
     told = fed.summaries()
     problem = problem_of(told, alpha, fed.mixture(mixture), "pool", None)
@@ -344,6 +340,7 @@ class _Federation:
 
     groups: Groups
     clients: tuple[_Client, ...]
+    by_name: bool  # The caller named the clients; otherwise they are numbered as they came.
 
     @cached_property
     def scores(self) -> Floats:
@@ -390,10 +387,18 @@ class _Federation:
             ]
 
     def mixture(self, mixture: Any) -> Mixture:
-        """Weights in the order in which clients were given are put to their names."""
+        """The mixture by name. A list of weights is in the order in which clients were given.
+
+        Clients that were given by name have no order, so a list is refused for them.
+        """
         if isinstance(mixture, str | Mapping):
             return mixture
         weights = list(mixture)
+        if self.by_name:
+            raise GCFCPError(
+                f"the mixture is a list of {len(weights)} weights, but the clients were given by "
+                "name: give {client: weight}"
+            )
         if len(weights) != len(self.clients):
             raise GCFCPError(
                 f"the mixture has {len(weights)} weights for {len(self.clients)} clients"
@@ -401,10 +406,9 @@ class _Federation:
         return {c.name: w for c, w in zip(self.clients, weights, strict=True)}
 
 
-def _federation(
-    clients: Clients, groups: Any = None, labels: Sequence[Any] | None = None
-) -> _Federation:
+def _federation(clients: Clients, groups: Any = None, labels: Any = None) -> _Federation:
     """A list of clients is numbered; a mapping names them, and is put in order of the names."""
+    by_name = isinstance(clients, Mapping)
     if isinstance(clients, Mapping):
         names = sorted(clients)
         given = [clients[name] for name in names]
@@ -414,8 +418,6 @@ def _federation(
         names = [f"client-{k:0{width}d}" for k in range(1, len(given) + 1)]
     if not given:
         raise GCFCPError("there are no clients: give at least one (scores, membership) pair")
-    if labels is not None and len(labels) != len(given):
-        raise GCFCPError(f"there are labels of {len(labels)} clients for {len(given)} clients")
     for name, client in zip(names, given, strict=True):
         if not isinstance(client, tuple | list) or len(client) not in (2, 3):
             raise GCFCPError(
@@ -423,14 +425,25 @@ def _federation(
                 "triple"
             )
     family = _groups(groups, given[0][1])
-    given_labels = [c[2] if len(c) == 3 else None for c in given] if labels is None else labels
-    return _Federation(
-        family,
-        tuple(
-            _client(name, family, client[0], client[1], own)
-            for name, client, own in zip(names, given, given_labels, strict=True)
-        ),
+    own_labels = _labels(labels, names, by_name) or [c[2] if len(c) == 3 else None for c in given]
+    made = tuple(
+        _client(name, family, client[0], client[1], own)
+        for name, client, own in zip(names, given, own_labels, strict=True)
     )
+    return _Federation(family, made, by_name)
+
+
+def _labels(labels: Any, names: Sequence[str], by_name: bool) -> list[Any] | None:
+    """The labels of each client in the order of the names, if they were given apart."""
+    if labels is None:
+        return None
+    if isinstance(labels, Mapping) and set(labels) == set(names):
+        return [labels[name] for name in names]
+    if by_name or isinstance(labels, Mapping):
+        raise GCFCPError("labels must be given as {client: labels}, for every client and no other")
+    if len(labels) != len(names):
+        raise GCFCPError(f"there are labels of {len(labels)} clients for {len(names)} clients")
+    return list(labels)
 
 
 def _groups(groups: Any, membership: Any) -> Groups:
@@ -492,19 +505,13 @@ def _only_group(problem: Problem) -> float:
     return quantile(core.values, core.weights, core.test, problem.alpha)
 
 
-def _check_rule(rule: str, *known: str) -> None:
-    if rule not in known:
-        raise GCFCPError(f"rule={rule!r} is none of {', '.join(known)}")
-
-
 def _constant(fed: _Federation, alpha: Fraction, threshold: float) -> ThresholdTable:
     atoms = find_atoms(fed.membership).membership
-    return ThresholdTable(fed.groups, alpha, "constant", atoms, np.full(len(atoms), threshold))
+    return ThresholdTable.by_rule(fed.groups, alpha, atoms, Constant(threshold))
 
 
 def _by_group(fed: _Federation, alpha: Fraction, by_group: Floats, rule: str) -> ThresholdTable:
-    empty = ThresholdTable(fed.groups, alpha, rule, fed.atoms, np.empty(0), by_group)
-    return replace(empty, thresholds_by_atom=empty.of_atoms(fed.atoms))
+    return ThresholdTable.by_rule(fed.groups, alpha, fed.atoms, ByGroup(rule, by_group))
 
 
 def _calibrated(
@@ -514,8 +521,7 @@ def _calibrated(
     told: Sequence[ClientSummary],
     mixture: Any,
 ) -> Result:
-    table = calibration.threshold_table
-    size = 0 if table.coreset is None else len(table.coreset.values)
+    table, size = calibration.threshold_table, len(calibration.coreset.values)
     return _result(method, fed, table, Sent.of(told), size, mixture, calibration)
 
 
@@ -542,16 +548,16 @@ def _result(
 
 
 def _warn_of_infinite(method: str, fed: _Federation, table: ThresholdTable) -> None:
-    counts = fed.membership.sum(axis=0)
-    if table.rule == "constant":
-        short = [f"{len(fed.scores):,} records in all"] * int(np.isinf(table.thresholds_by_atom[0]))
-    else:
-        assert table.group_thresholds is not None
+    short: list[str] = []
+    if isinstance(table.source, ByGroup):
+        counts = fed.membership.sum(axis=0)
         short = [
             f"{name} ({counts[g]:,} records)"
             for g, name in enumerate(fed.groups.names)
-            if np.isinf(table.group_thresholds[g])
+            if np.isinf(table.source.by_group[g])
         ]
+    elif np.isinf(table.thresholds_by_atom[0]):
+        short = [f"{len(fed.scores):,} records in all"]
     if short:
         warnings.warn(
             f"{method} has no finite threshold for {', '.join(short)}: too few, or too many at "

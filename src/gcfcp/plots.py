@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from gcfcp.calibration import Calibration
 from gcfcp.errors import GCFCPError
-from gcfcp.predictor import Predictor
-from gcfcp.server import Calibration
+from gcfcp.prediction import Predictor
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.ticker import Formatter
 
-    from gcfcp.coverage import AuditReport
+    from gcfcp.audit import AuditReport
 
     Reports = AuditReport | Mapping[str, AuditReport]
 
@@ -284,15 +284,14 @@ def _score_of(source: Any) -> str:
 
 def _atoms(predictor: Predictor) -> list[tuple[str, float, float]]:
     """(name, threshold, weight) of each atom, the heaviest first; in the table's order without."""
-    if predictor.records is not None:
-        rows = [(_atom_name(r.groups), r.threshold, r.weight) for r in predictor.records]
+    if predictor.atoms is not None:
+        rows = [(_atom_name(r.groups), r.threshold, r.weight) for r in predictor.atoms]
         return sorted(rows, key=lambda row: -row[2])
-    table = predictor.table
+    table = predictor.threshold_table
     if table.rule == "constant":
         return [("every row", float(table.thresholds_by_atom[0]), 1.0)]
-    names = np.array(table.groups.names, dtype=object)
     return [
-        (_atom_name(names[row]), float(t), 0.0)
+        (_atom_name(table.groups.names_of(row)), float(t), 0.0)
         for row, t in zip(table.membership, table.thresholds_by_atom, strict=True)
     ]
 

@@ -41,11 +41,11 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from gcfcp import checks
+from gcfcp.arrays import Bools, Floats
 from gcfcp.errors import GCFCPError
 
 __all__ = ["APS", "CQR", "RAPS", "THR", "AbsoluteResidual", "Score", "from_name"]
-
-Floats = NDArray[np.float64]
 
 SUM_TOLERANCE = 1e-3  # of a row of probabilities: float16 softmax over 1,000 labels stays within
 RANGE_TOLERANCE = 1e-6  # below 0; such values are taken as 0, and values above 1 as 1
@@ -175,9 +175,7 @@ class _SetScore(_Named):
             out[rows] = scores[np.arange(len(scores)), labels[rows]]
         return out
 
-    def predict(
-        self, prediction: Any, thresholds: Any, rng: Generator | None = None
-    ) -> NDArray[np.bool_]:
+    def predict(self, prediction: Any, thresholds: Any, rng: Generator | None = None) -> Bools:
         """The sets (n, L). `thresholds`: one for all, one a row, or (n, L) one a row and label."""
         probabilities = _matrix(prediction)
         t = _label_thresholds(thresholds, *probabilities.shape)
@@ -218,9 +216,7 @@ class THR(_SetScore):
             p[rows] = block[np.arange(len(block)), labels[rows]]
         return 1.0 - np.clip(p, 0.0, 1.0)
 
-    def predict(
-        self, prediction: Any, thresholds: Any, rng: Generator | None = None
-    ) -> NDArray[np.bool_]:
+    def predict(self, prediction: Any, thresholds: Any, rng: Generator | None = None) -> Bools:
         """The sets (n, L), as for every score, but without computing scores: p is compared."""
         if np.ndim(thresholds) == 2:
             return super().predict(prediction, thresholds, rng)
@@ -324,12 +320,8 @@ class RAPS(_RankedScore):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (_is_number(self.lam) and 0 <= self.lam < np.inf):
-            raise GCFCPError(f"lam={self.lam!r} is not a number of at least 0")
-        if not (_is_number(self.k_reg) and 0 <= self.k_reg < np.inf and self.k_reg % 1 == 0):
-            raise GCFCPError(f"k_reg={self.k_reg!r} is not a whole number of at least 0")
-        object.__setattr__(self, "lam", float(self.lam))
-        object.__setattr__(self, "k_reg", int(self.k_reg))
+        object.__setattr__(self, "lam", checks.at_least("lam", self.lam, 0))
+        object.__setattr__(self, "k_reg", checks.whole("k_reg", self.k_reg))
 
     def _penalty(self, L: int) -> Floats:
         penalty: Floats = self.lam * np.maximum(0, np.arange(1, L + 1) - self.k_reg)
@@ -354,11 +346,21 @@ def from_name(name: str, parameters: Mapping[str, Any] | None = None) -> Score:
     return score
 
 
+def describe(score: Any) -> tuple[str, dict[str, Any]]:
+    """Name and parameters of a score object, or of a score that is only named."""
+    if score is None:
+        return "unnamed", {}
+    if isinstance(score, str):
+        return score, {}
+    name = getattr(score, "name", type(score).__name__)
+    parameters = getattr(score, "parameters", {})
+    if not isinstance(parameters, Mapping):
+        return str(name), {}
+    plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in parameters.items()}
+    return str(name), plain
+
+
 # --- what may come in -------------------------------------------------------------------------
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 def _array(name: str, values: Any) -> NDArray[Any]:

@@ -33,9 +33,9 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from gcfcp import codec, tabular
+from gcfcp import codec, tables
 from gcfcp.audit import Audit
-from gcfcp.client import ClientSummary
+from gcfcp.calibration import mixture
 from gcfcp.errors import GCFCPError
 from gcfcp.flower import client as client_side
 from gcfcp.flower import server as server_side
@@ -45,8 +45,8 @@ from gcfcp.flower.protocol import Question, score_of
 from gcfcp.flower.roster import read_roster
 from gcfcp.flower.server import Target
 from gcfcp.groups import Groups
-from gcfcp.pooling import Mixture
-from gcfcp.predictor import Predictor
+from gcfcp.prediction import Predictor
+from gcfcp.summary import ClientSummary
 
 # --- a site --------------------------------------------------------------------------------------
 
@@ -89,10 +89,10 @@ def _load_summary(question: Question, node: NodeConfig) -> ClientSummary:
 
 def _load_data(question: Question, node: NodeConfig) -> ClientSummary:
     """What `gcfcp summarize` makes of the same file, to the last byte."""
-    with tabular.open_table(_text(node, "data")) as table:
-        summary, _ = tabular.summarize_table(
+    with tables.open_table(_text(node, "data")) as table:
+        summary, _ = tables.summarize_table(
             table,
-            tabular.scoring(table, question.score_name, **question.parameters),
+            tables.scoring(table, question.score_name, **question.parameters),
             groups=question.groups,
             client=client_side.name_of(node),
             delta=question.delta,
@@ -112,8 +112,8 @@ def _generator(question: Question, node: NodeConfig) -> Generator | None:
 
 
 def _audit_data(predictor: Predictor, question: Question, node: NodeConfig) -> Audit:
-    with tabular.open_table(_text(node, "audit-data")) as table:
-        audit, _ = tabular.audit_table(
+    with tables.open_table(_text(node, "audit-data")) as table:
+        audit, _ = tables.audit_table(
             table,
             predictor,
             client=client_side.name_of(node),
@@ -139,7 +139,7 @@ def setup_of(run: Mapping[str, Any]) -> tuple[Question, Target, Terms, Path]:
     )
     target = Target(
         alpha=_number(run, "alpha", 0.1),
-        mixture=_mixture(str(run.get("mixture", "uniform"))),
+        mixture=mixture.parse(str(run.get("mixture", "uniform")), codec.read),
         merge=str(run.get("merge", "pool")),
         rule=str(run.get("rule", "simultaneous")),
         coreset=bool(run.get("coreset", True)),
@@ -164,35 +164,6 @@ def _parameters(text: Any) -> dict[str, Any]:
     if not isinstance(parameters, dict):
         raise GCFCPError(f'parameters={text!r:.60} is not JSON such as {{"lam": 0.01}}')
     return parameters
-
-
-def _mixture(text: str) -> Mixture:
-    """As `gcfcp calibrate --mixture` takes it: a word, a=0.5,b=0.5, or a JSON file."""
-    if text in ("uniform", "proportional"):
-        return text
-    if text.endswith(".json"):
-        try:
-            mixture = json.loads(codec.read(text))
-        except ValueError as error:
-            if isinstance(error, GCFCPError):
-                raise
-            mixture = None
-        if not isinstance(mixture, dict):
-            raise GCFCPError(f"mixture file {text} is not a JSON object of weights")
-        return mixture
-    weights: dict[str, float] = {}
-    for part in text.split(","):
-        name, _, number = part.rpartition("=")
-        try:
-            weights[name.strip()] = float(number)
-        except ValueError:
-            name = ""
-        if not name:
-            raise GCFCPError(
-                f"mixture={text!r:.60} is neither uniform, proportional, a=0.5,b=0.5 nor a .json "
-                "file"
-            )
-    return weights
 
 
 # --- values of a configuration -------------------------------------------------------------------

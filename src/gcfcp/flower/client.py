@@ -24,13 +24,14 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 import gcfcp
+from gcfcp import checks
 from gcfcp.audit import Audit
-from gcfcp.client import ClientSummary, check_name
 from gcfcp.errors import GCFCPError
 from gcfcp.flower import protocol
 from gcfcp.flower.protocol import Code, Question, Refusal, Request
 from gcfcp.groups import Groups
-from gcfcp.predictor import Predictor
+from gcfcp.prediction import Predictor
+from gcfcp.summary import ClientSummary
 
 NodeConfig = Mapping[str, Any]
 Load = Callable[[Question, NodeConfig], Any]
@@ -116,7 +117,7 @@ def name_of(node: NodeConfig) -> str:
         name = f"client-{int(node['partition-id']):05d}"
     if name is None:
         raise GCFCPError('the node configuration has no client: add client="NAME"')
-    check_name("client", name)
+    checks.name("client", name)
     return str(name)
 
 
@@ -214,7 +215,7 @@ def _audit(request: Request, site: Site, node: NodeConfig) -> bytes:
             client=site.client,
             set_size=sizes[0] if sizes else None,
             min_count=question.min_count,
-            alpha=float(predictor.table.alpha),
+            alpha=float(predictor.threshold_table.alpha),
         )
     if counted.client != site.client or counted.min_count != question.min_count:
         raise Refusal(Code.DATA_REFUSED)

@@ -11,14 +11,12 @@ data, so no text of an exception ever leaves a client.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from gcfcp import scores
-from gcfcp.client import check_name, describe_score
+from gcfcp import checks, scores
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups
 
@@ -122,30 +120,21 @@ class Question:
     score_name: str = field(init=False)
 
     def __post_init__(self) -> None:
-        name, parameters = describe_score(self.score)
+        name, parameters = scores.describe(self.score)
         object.__setattr__(self, "score_name", name)
         object.__setattr__(self, "parameters", parameters)
-        check_name("score", name)
+        checks.name("score", name)
         if self.model is not None:
-            check_name("model", self.model)
-        if type(self.delta) not in (int, float) or not 2 <= self.delta < math.inf:
-            raise GCFCPError(f"delta={self.delta!r:.40} is not a number of at least 2")
-        # As the command line gives it: 250 and 250.0 are not the same bytes in a summary.
-        object.__setattr__(self, "delta", float(self.delta))
-        if self.representative not in ("upper", "mean"):
-            raise GCFCPError(
-                f"representative={self.representative!r:.40} is neither 'mean' nor 'upper'"
-            )
-        if type(self.min_count) is not int or not 1 <= self.min_count < 2**53:
-            raise GCFCPError(f"min_count={self.min_count!r:.40} is not a whole number from 1")
+            checks.name("model", self.model)
+        # 250 and 250.0 would not be the same bytes in a summary.
+        object.__setattr__(self, "delta", checks.delta(self.delta))
+        object.__setattr__(self, "representative", checks.representative(self.representative))
+        object.__setattr__(self, "min_count", checks.min_count(self.min_count))
 
     def to_json(self) -> dict[str, Any]:
         """In plain values: the same question always gives the same ones."""
-        predicates = self.groups.predicates
         return {
-            "groups": list(self.groups.names),
-            "predicates": None if predicates is None else list(predicates),
-            "fingerprint": self.groups.fingerprint,
+            **self.groups.to_dict("groups"),
             "score": self.score_name,
             "parameters": dict(self.parameters),
             "model": self.model,
@@ -158,11 +147,8 @@ class Question:
     def from_json(cls, data: Any) -> Question:
         """The question of a server that may be anyone; a GCFCPError if it makes no sense."""
         try:
-            groups = Groups(data["groups"], data["predicates"])
-            if groups.fingerprint != data["fingerprint"]:
-                raise GCFCPError("the groups' fingerprint does not match their definition")
             return cls(
-                groups=groups,
+                groups=Groups.from_dict(data, "groups"),
                 score=score_of(data["score"], data["parameters"]),
                 model=data["model"],
                 delta=data["delta"],
@@ -182,7 +168,7 @@ class NamedScore:
 
 
 def score_of(name: Any, parameters: Any) -> Any:
-    check_name("score", name)
+    checks.name("score", name)
     try:
         return scores.from_name(name, parameters)
     except (GCFCPError, TypeError):
@@ -244,7 +230,7 @@ def read_reply(record: Record, nonce: str, max_bytes: int) -> tuple[str, bytes]:
     if not isinstance(payload, bytes):
         raise Refusal(Code.NOT_UNDERSTOOD)
     try:
-        check_name("client", client)
+        checks.name("client", client)
     except GCFCPError:
         raise Refusal(Code.NOT_UNDERSTOOD) from None
     if len(payload) > max_bytes:

@@ -18,8 +18,7 @@ from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 
-from gcfcp import codec
-from gcfcp.client import check_name
+from gcfcp import checks, codec
 from gcfcp.errors import GCFCPError
 
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
@@ -56,7 +55,7 @@ def read_roster(path: str | PathLike[str]) -> dict[str, str]:
         raise GCFCPError(f'roster {file} needs one table, [clients], with lines NAME = "KEY.pub"')
     roster: dict[str, str] = {}
     for name, key in clients.items():
-        check_name("client", name)
+        checks.name("client", name)
         if not isinstance(key, str):
             raise GCFCPError(f"roster {file}: the key of {name!r} is not a string")
         roster[name] = key if _FINGERPRINT.fullmatch(key) else _of_file(file, name, key)

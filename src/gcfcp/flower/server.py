@@ -20,7 +20,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +27,19 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 import gcfcp
-from gcfcp import codec, report
-from gcfcp.audit import Audit
-from gcfcp.checks import rational
-from gcfcp.client import LIBRARY, ClientSummary
-from gcfcp.coverage import AuditReport
+from gcfcp import checks, codec, report
+from gcfcp.audit import Audit, AuditReport
+from gcfcp.calibration import MERGES, RULES, Calibration, Mixture
+from gcfcp.calibration import mixture as mixtures
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.flower import protocol
 from gcfcp.flower.client import differences
 from gcfcp.flower.exchange import Exchange, Node, Outcome, Say, Terms, utc
 from gcfcp.flower.protocol import Code, Question, Refusal, Request
 from gcfcp.flower.store import Store, write_json
-from gcfcp.pooling import Mixture
-from gcfcp.predictor import Predictor
-from gcfcp.server import Calibration
+from gcfcp.prediction import Predictor
+from gcfcp.summary import ClientSummary
+from gcfcp.version import LIBRARY
 
 REPORTED = 20_000  # clients that a page can list
 
@@ -63,20 +61,10 @@ class Target:
 
     def __post_init__(self) -> None:
         # Said before the clients are asked, not after.
-        if not isinstance(self.alpha, int | float) or not 0 < self.alpha < 1:
-            raise GCFCPError(f"alpha={self.alpha!r:.40} is not in (0, 1)")
-        if self.merge not in ("pool", "recompress"):
-            raise GCFCPError(f"merge={self.merge!r:.40} is neither 'pool' nor 'recompress'")
-        if self.rule not in ("simultaneous", "max"):
-            raise GCFCPError(f"rule={self.rule!r:.40} is neither 'simultaneous' nor 'max'")
-        if not isinstance(self.mixture, Mapping) and self.mixture not in (
-            "uniform",
-            "proportional",
-        ):
-            raise GCFCPError(
-                f"mixture={self.mixture!r:.60} is neither 'uniform' nor 'proportional' nor a "
-                "mapping from each client to its weight"
-            )
+        object.__setattr__(self, "alpha", float(checks.alpha(self.alpha)))
+        checks.choice("merge", self.merge, *MERGES)
+        checks.choice("rule", self.rule, *RULES)
+        mixtures.check(self.mixture)
 
 
 @dataclass(frozen=True)
@@ -293,13 +281,7 @@ class _Round:
 
     def _mixture(self, missing: tuple[str, ...]) -> Mixture:
         mixture = self.target.mixture
-        if not isinstance(mixture, Mapping) or not missing:
-            return mixture
-        left = {k: rational(w) for k, w in mixture.items() if k in self.taken}
-        total = sum(left.values(), Fraction(0))
-        if not total:
-            raise GCFCPError("the clients that answered have no weight in the mixture")
-        return {k: float(w / total) for k, w in left.items()}
+        return mixtures.among(mixture, self.taken, "answered") if missing else mixture
 
     # --- the results
 
@@ -338,7 +320,7 @@ class _Round:
             self._note(f"no report is written for more than {REPORTED:,} clients")
             return
         plan = None
-        if any(atom.reason is not None for atom in calibration.table):
+        if any(atom.reason is not None for atom in calibration.atoms):
             plan = gcfcp.plan(calibration.summaries, calibration.alpha, calibration.mixture)
         page = report.render(predictor, audit, plan=plan, command="flwr run (gcfcp.flower)")
         self._write("report.html", page.encode())
@@ -391,10 +373,9 @@ class _Round:
         if not audits:
             return None
         mixture = self.target.mixture
-        if isinstance(mixture, Mapping):
-            left = {k: rational(w) for k, w in mixture.items() if k in audits}
-            total = sum(left.values(), Fraction(0))
-            mixture = {k: float(w / total) for k, w in left.items()} if total else "uniform"
+        if isinstance(mixture, Mapping) and not any(mixture.get(k) for k in audits):
+            mixture = "uniform"
+        mixture = mixtures.among(mixture, audits, "were audited")
         found = gcfcp.merge_audits(audits.values(), mixture)
         for client in sorted(audits):
             self.say(f"{client}: audited {audits[client].n:,} records")

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gcfcp import figures as fig
-from gcfcp.coverage import BROKEN, KEPT, NO_TARGET, UNKNOWN, AuditReport, GroupAudit
-from gcfcp.predictor import Predictor
+from gcfcp import codec
+from gcfcp.audit import BROKEN, KEPT, NO_TARGET, UNKNOWN, AuditReport, GroupAudit
+from gcfcp.prediction import Predictor
+from gcfcp.report import numbers as num
 from gcfcp.report.parts import (
     EVERYTHING,
     alpha_of,
@@ -21,6 +22,7 @@ from gcfcp.report.parts import (
     mixture_words,
     sum_known,
 )
+from gcfcp.report.scale import Mark, Scale, scale_of, step_of
 
 _OURS = "gcfcp"
 
@@ -45,7 +47,7 @@ def verdict(
     predictor: Predictor, audit: AuditReport | None, others: Mapping[str, AuditReport]
 ) -> dict[str, Any]:
     """One sentence for those who read no further, and what they must know beside it."""
-    promise = fig.exact_percent(1 - alpha_of(predictor))
+    promise = num.exact_percent(1 - alpha_of(predictor))
     answer = answer_of(predictor)
     every = every_group(len(predictor.groups))
     if audit is None:
@@ -65,13 +67,13 @@ def verdict(
     if by[BROKEN]:
         sign, tone = "✕", "bad"
         headline = (
-            f"Broken for {_some(len(by[BROKEN]), total)}: for {fig.listed(by[BROKEN])} "
+            f"Broken for {_some(len(by[BROKEN]), total)}: for {num.listed(by[BROKEN])} "
             f"the prediction {answer} contained the true answer less often than the promised "
             f"{promise}."
         )
         if by[KEPT]:
             more.append(
-                f"The promise was kept for {len(by[KEPT])} of {fig.counted(total, 'group')}."
+                f"The promise was kept for {len(by[KEPT])} of {num.counted(total, 'group')}."
             )
     elif len(by[KEPT]) == total:
         sign, tone = "✓", "good"
@@ -99,20 +101,20 @@ def verdict(
             "was kept, nor that it was broken."
         )
     if by[UNKNOWN] and (by[KEPT] or by[BROKEN]):
-        more.append(f"Too few audited records to tell: {fig.listed(by[UNKNOWN], 6)}.")
+        more.append(f"Too few audited records to tell: {num.listed(by[UNKNOWN], 6)}.")
     for name, report in others.items():
         broken = [g.group for g in report.groups if g.verdict == BROKEN]
         if broken:
             more.append(
                 f"With {name} instead, the promise would have been broken for "
-                f"{_some(len(broken), total)}: {fig.listed(broken)}."
+                f"{_some(len(broken), total)}: {num.listed(broken)}."
             )
     return {"tone": tone, "sign": sign, "headline": headline, "more": more + _caveats(predictor)}
 
 
 def _some(count: int, total: int) -> str:
     if count < total:
-        return f"{count} of {fig.counted(total, 'group')}"
+        return f"{count} of {num.counted(total, 'group')}"
     return "the one group" if total == 1 else f"all {total} groups"
 
 
@@ -130,8 +132,8 @@ def _absent(predictor: Predictor) -> list[str]:
     if not isinstance(missing, list) or not missing:
         return []
     return [
-        f"Without {fig.counted(len(missing), 'client')} that gave no answer: "
-        f"{fig.listed([str(name) for name in missing], 10)}. The mixture is that of the others."
+        f"Without {num.counted(len(missing), 'client')} that gave no answer: "
+        f"{num.listed([str(name) for name in missing], 10)}. The mixture is that of the others."
     ]
 
 
@@ -142,13 +144,13 @@ def _not_finite(predictor: Predictor) -> list[str]:
     if not infinite:
         return []
     weight, total = sum_known([a.weight for a in infinite]), sum_known([a.weight for a in atoms])
-    part = "" if not total or weight is None else f", {fig.share(weight / total)} of the weight"
+    part = "" if not total or weight is None else f", {num.share(weight / total)} of the weight"
     there = ""
     if all(a.threshold > 0 for a in infinite):
         answer = answer_of(predictor)
         there = f": there the {answer} {'is unbounded' if answer == 'interval' else EVERYTHING}"
     return [
-        f"For {len(infinite)} of {fig.counted(len(atoms), 'combination')} of groups{part}, no "
+        f"For {len(infinite)} of {num.counted(len(atoms), 'combination')} of groups{part}, no "
         f"finite threshold is valid{there}."
     ]
 
@@ -156,19 +158,19 @@ def _not_finite(predictor: Predictor) -> list[str]:
 def facts(predictor: Predictor) -> list[dict[str, str]]:
     clients = predictor.recorded("clients")
     known = [
-        ("promised in every group", fig.exact_percent(1 - alpha_of(predictor))),
-        ("groups", fig.whole(len(predictor.groups))),
-        ("combinations of groups", fig.whole(len(atoms_of(predictor)))),
+        ("promised in every group", num.exact_percent(1 - alpha_of(predictor))),
+        ("groups", num.whole(len(predictor.groups))),
+        ("combinations of groups", num.whole(len(atoms_of(predictor)))),
     ]
     if clients:
-        known.append(("clients", fig.whole(len(clients))))
-    records = sum_known([fig.number(c.get("n")) for c in clients])
+        known.append(("clients", num.whole(len(clients))))
+    records = sum_known([codec.number(c.get("n")) for c in clients])
     if records:
-        known.append(("calibration records", fig.whole(records)))
-    sent = sum_known([fig.number(c.get("bytes")) for c in clients])
-    sent = sent or fig.number(predictor.provenance.get("bytes_sent"))
+        known.append(("calibration records", num.whole(records)))
+    sent = sum_known([codec.number(c.get("bytes")) for c in clients])
+    sent = sent or codec.number(predictor.provenance.get("bytes_sent"))
     if sent:
-        known.append(("left the clients, in all", fig.in_bytes(sent)))
+        known.append(("left the clients, in all", num.in_bytes(sent)))
     return [{"what": what, "value": value} for what, value in known]
 
 
@@ -205,15 +207,15 @@ def audited(
     }
 
 
-def _coverage_scale(reports: Sequence[AuditReport], alpha: float) -> fig.Scale:
+def _coverage_scale(reports: Sequence[AuditReport], alpha: float) -> Scale:
     """From what was found to 100%. Very wide intervals do not set it: they are cut, and say so."""
     groups = [g for report in reports for g in report.groups if g.coverage is not None]
     points = [g.coverage for g in groups if g.coverage is not None]
     ends = [g.low for g in groups if g.high - g.low <= max(0.15, 3 * alpha)]
     low = min([1 - 2 * alpha, *points, *ends])
-    step = fig.step_of((1 - low) / 5)
+    step = step_of((1 - low) / 5)
     low = max(0.0, math.floor(low / step + 1e-9) * step)
-    return fig.scale_of(low, 1.0, lambda v: f"{100 * v:.6g}%", strong=1 - alpha)
+    return scale_of(low, 1.0, lambda v: f"{100 * v:.6g}%", strong=1 - alpha)
 
 
 def _audit_row(
@@ -221,20 +223,20 @@ def _audit_row(
     definition: str,
     found: Sequence[GroupAudit | None],
     names: Sequence[str],
-    scale: fig.Scale,
+    scale: Scale,
     alpha: float,
 ) -> dict[str, Any]:
     ours = found[0]
     assert ours is not None  # the fingerprints agree
     percent, low, high = (
-        fig.percent(alpha),
-        fig.rounded(alpha, up=False),
-        fig.rounded(alpha, up=True),
+        num.percent(alpha),
+        num.rounded(alpha, up=False),
+        num.rounded(alpha, up=True),
     )
     marks, cells = [], []
     for i, g in enumerate(found):
         if g is None or g.coverage is None:
-            cells.append({"text": fig.DASH, "value": "", "under": False, "interval": ""})
+            cells.append({"text": num.DASH, "value": "", "under": False, "interval": ""})
             continue
         end = high(g.high)
         if g.high < 1 - alpha and end == high(1 - alpha):
@@ -249,7 +251,7 @@ def _audit_row(
             }
         )
         marks.append(
-            fig.Mark(
+            Mark(
                 series=i,
                 x=scale.at(g.coverage),
                 y=round(15 * (i - (len(found) - 1) / 2)),
@@ -267,37 +269,37 @@ def _audit_row(
         "found": cells,
         "size": _sizes(found, names),
         "total": {
-            "text": fig.whole(ours.total),
+            "text": num.whole(ours.total),
             "value": str(ours.total),
-            "note": f"withheld at {fig.listed(ours.suppressed_at)}" if ours.suppressed else "",
+            "note": f"withheld at {num.listed(ours.suppressed_at)}" if ours.suppressed else "",
         },
     }
 
 
 def _sizes(found: Sequence[GroupAudit | None], names: Sequence[str]) -> dict[str, Any]:
-    ours = fig.Cell.of(found[0].mean_size if found[0] else None, fig.size)
+    ours = num.Cell.of(found[0].mean_size if found[0] else None, num.size)
     others = [
-        f"{name} {fig.Cell.of(g.mean_size, fig.size).text}"
+        f"{name} {num.Cell.of(g.mean_size, num.size).text}"
         for name, g in zip(names[1:], found[1:], strict=True)
         if g is not None and g.mean_size is not None
     ]
     if found[0] is not None and found[0].unbounded and found[0].mean_bounded_size is not None:
-        others.insert(0, f"{fig.size(found[0].mean_bounded_size)} where bounded")
+        others.insert(0, f"{num.size(found[0].mean_bounded_size)} where bounded")
     return {"text": ours.text, "value": ours.value, "others": others}
 
 
 def _how(audit: AuditReport) -> str:
-    records = fig.counted(sum(c.n for c in audit.clients), "labelled record")
+    records = num.counted(sum(c.n for c in audit.clients), "labelled record")
     return (
-        f"{records} at {fig.counted(len(audit.clients), 'client')} were checked; only counts left "
+        f"{records} at {num.counted(len(audit.clients), 'client')} were checked; only counts left "
         "the sites. The lines are intervals that hold for all groups at once with "
-        f"{fig.exact_percent(audit.confidence)} confidence. In the averages "
+        f"{num.exact_percent(audit.confidence)} confidence. In the averages "
         f"{mixture_words(audit.mixture)}."
     )
 
 
 def _comparison(audit: AuditReport, others: Mapping[str, AuditReport]) -> str:
-    """Who is worst off with each method, in numbers."""
+    """Who is worst off with each method, in num."""
     worst = []
     for name, report in {_OURS: audit, **others}.items():
         known = [(g.coverage, g.group) for g in report.groups if g.coverage is not None]
@@ -306,4 +308,4 @@ def _comparison(audit: AuditReport, others: Mapping[str, AuditReport]) -> str:
             worst.append(f"{100 * coverage:.1f}% ({group}) with {name}")
     if len(worst) < 2:
         return ""
-    return f"The lowest coverage of any group was {fig.listed(worst, len(worst))}."
+    return f"The lowest coverage of any group was {num.listed(worst, len(worst))}."

@@ -6,11 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from gcfcp import figures as fig
-from gcfcp.client import describe_score
-from gcfcp.predictor import Predictor
+from gcfcp import scores
+from gcfcp.prediction import Predictor
+from gcfcp.report import numbers as num
 
 Row = dict[str, Any]
 
@@ -19,12 +17,12 @@ _BUDGET = 1_700_000  # characters of rows: what is left of 2 MB is the page arou
 
 
 def alpha_of(predictor: Predictor) -> float:
-    return float(predictor.table.alpha)
+    return float(predictor.threshold_table.alpha)
 
 
 def answer_of(predictor: Predictor) -> str:
     """What a prediction is called: an interval for scores of numbers, a set otherwise."""
-    name = describe_score(predictor.score)[0]
+    name = scores.describe(predictor.score)[0]
     return "interval" if name in ("residual", "cqr") else "set"
 
 
@@ -42,15 +40,14 @@ class Atom:
 
 
 def atoms_of(predictor: Predictor) -> list[Atom]:
-    table = predictor.table
-    if predictor.records is not None:
-        return [Atom(r.groups, r.threshold, r.count, r.weight, r.reason) for r in predictor.records]
+    table = predictor.threshold_table
+    if predictor.atoms is not None:
+        return [Atom(r.groups, r.threshold, r.count, r.weight, r.reason) for r in predictor.atoms]
     thresholds = table.thresholds_by_atom.tolist()
     if table.rule == "constant":
         return [Atom(("every record",), thresholds[0], None, None, None)]
-    names = np.array(table.groups.names, dtype=object)
     return [
-        Atom(tuple(names[row]), threshold, None, None, None)
+        Atom(table.groups.names_of(row), threshold, None, None, None)
         for row, threshold in zip(table.membership, thresholds, strict=True)
     ]
 
@@ -98,6 +95,6 @@ def fit(
         kept.append(i)
     left = len(rows) - len(kept)
     note = (
-        f"{fig.whole(left)} more, the {what}, are left out to keep this page small." if left else ""
+        f"{num.whole(left)} more, the {what}, are left out to keep this page small." if left else ""
     )
     return [rows[i] for i in sorted(kept)], note

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from gcfcp import figures as fig
-from gcfcp.client import LIBRARY, describe_score
-from gcfcp.coverage import AuditReport
-from gcfcp.planning import Plan
-from gcfcp.predictor import Predictor
+from gcfcp import codec, scores
+from gcfcp.audit import AuditReport
+from gcfcp.calibration import MEASURED, PAPER, PROVED, Plan
+from gcfcp.prediction import Predictor
+from gcfcp.report import numbers as num
 from gcfcp.report.parts import (
     EVERYTHING,
     Atom,
@@ -29,15 +28,16 @@ from gcfcp.report.parts import (
     sum_known,
     weight_of,
 )
-from gcfcp.server import MEASURED, PAPER, PROVED
+from gcfcp.report.scale import Mark, Scale, Tick, scale_of
+from gcfcp.version import LIBRARY
 
 
 def promises(predictor: Predictor) -> dict[str, Any]:
     alpha = alpha_of(predictor)
-    promise = fig.exact_percent(1 - alpha)
+    promise = num.exact_percent(1 - alpha)
     answer = answer_of(predictor)
     given = {str(g.get("group")): g for g in predictor.recorded("guarantee")}
-    low, high = fig.rounded(alpha, up=False), fig.rounded(alpha, up=True)
+    low, high = num.rounded(alpha, up=False), num.rounded(alpha, up=True)
     text = (
         f"For {every_group(len(predictor.groups))}: of new records of the group, at least "
         f"{promise} have their true answer in the prediction {answer}. Records come from the "
@@ -59,21 +59,21 @@ def promises(predictor: Predictor) -> dict[str, Any]:
                 "group": group,
                 "definition": definition,
                 "bounds": [
-                    {"label": label, "cell": fig.Cell.of(g.get(key), form), "status": status}
+                    {"label": label, "cell": num.Cell.of(g.get(key), form), "status": status}
                     for label, key, form in (
                         ("Certified at least", "certified", low),
                         ("Worst case at least", "lower", low),
                         ("At most", "upper", high),
                     )
-                    if (status := str(g.get(f"{key}_status", fig.DASH)))
+                    if (status := str(g.get(f"{key}_status", num.DASH)))
                 ],
-                "records": fig.Cell.of(g.get("records"), fig.whole),
-                "effective": fig.Cell.of(g.get("effective_n"), fig.whole),
-                "weight": fig.Cell.of(g.get("weight"), fig.share),
+                "records": num.Cell.of(g.get("records"), num.whole),
+                "effective": num.Cell.of(g.get("effective_n"), num.whole),
+                "weight": num.Cell.of(g.get("weight"), num.share),
             }
         )
     statuses = {bound["status"] for row in rows for bound in row["bounds"]}
-    eta = fig.number(next(iter(given.values())).get("eta"))
+    eta = codec.number(next(iter(given.values())).get("eta"))
     rows, left_out = fit(
         rows,
         lambda row: float(row["records"].value or 0),
@@ -81,7 +81,7 @@ def promises(predictor: Predictor) -> dict[str, Any]:
         "largest groups",
     )
     if eta is not None:
-        text += f" The bound from above holds with {fig.exact_percent(1 - eta / 2)} confidence."
+        text += f" The bound from above holds with {num.exact_percent(1 - eta / 2)} confidence."
     return {
         "text": text,
         "rows": rows,
@@ -114,12 +114,12 @@ def infinite(predictor: Predictor, plan: Plan | None) -> dict[str, Any]:
     answer = answer_of(predictor)
     if not infinite:
         text = (
-            f"Nothing: each of the {fig.counted(len(atoms), 'combination')} of groups that "
+            f"Nothing: each of the {num.counted(len(atoms), 'combination')} of groups that "
             "occurred in calibration has a finite threshold."
         )
     else:
         text = (
-            f"{fig.counted(len(infinite), 'combination')} of groups, of {fig.whole(len(atoms))}: "
+            f"{num.counted(len(infinite), 'combination')} of groups, of {num.whole(len(atoms))}: "
             f"no finite threshold would keep the promise there. Nothing was made up in its place: "
             f"the prediction {answer} "
             + ("is unbounded" if answer == "interval" else EVERYTHING)
@@ -131,11 +131,11 @@ def infinite(predictor: Predictor, plan: Plan | None) -> dict[str, Any]:
     items = []
     for reason, members in sorted(by_reason.items(), key=lambda item: -weight_of(item[1])):
         shown = sorted(members, key=lambda a: -(a.weight or 0))[:8]
-        extent = fig.counted(len(members), "combination") + " of groups"
+        extent = num.counted(len(members), "combination") + " of groups"
         records = sum_known([a.count for a in members])
         if records is not None:
             extent += (
-                f", {fig.counted(records, 'record')}, {fig.share(weight_of(members))} of the weight"
+                f", {num.counted(records, 'record')}, {num.share(weight_of(members))} of the weight"
             )
         left = len(members) - len(shown)
         items.append(
@@ -143,7 +143,7 @@ def infinite(predictor: Predictor, plan: Plan | None) -> dict[str, Any]:
                 "reason": reason[:1].upper() + reason[1:],
                 "extent": extent,
                 "atoms": [a.groups or ("no group",) for a in shown],
-                "more": f"and {fig.counted(left, 'more combination')}" if left else "",
+                "more": f"and {num.counted(left, 'more combination')}" if left else "",
             }
         )
     listed = items[:40]
@@ -163,10 +163,10 @@ def _missing(plan: Plan) -> list[str]:
         if g.finite:
             continue
         if g.missing is None:
-            need = f"more records like its {fig.whole(g.records)} would not help"
+            need = f"more records like its {num.whole(g.records)} would not help"
         else:
             need = (
-                f"{fig.counted(g.missing, 'more record')} beside its {fig.whole(g.records)}, if "
+                f"{num.counted(g.missing, 'more record')} beside its {num.whole(g.records)}, if "
                 f"all clients grow alike, {g.growth:.3g}-fold"
             )
         lines.append(
@@ -181,7 +181,7 @@ def _sentence(text: str) -> str:
 
 def thresholds(predictor: Predictor) -> dict[str, Any]:
     atoms = atoms_of(predictor)
-    counted = predictor.records is not None
+    counted = predictor.atoms is not None
     finite = [a.threshold for a in atoms if math.isfinite(a.threshold)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
     if high == low:
@@ -189,21 +189,21 @@ def thresholds(predictor: Predictor) -> dict[str, Any]:
     elif 0 < low < 0.7 * high:
         low = 0.0
     infinite = any(a.threshold == math.inf for a in atoms)
-    scale = fig.scale_of(low, high, fig.short, right=85 if infinite else 93)
+    scale = scale_of(low, high, num.short, right=85 if infinite else 93)
     if infinite:
-        scale = fig.Scale(
-            scale.low, scale.high, scale.left, scale.right, (*scale.ticks, fig.Tick("95", "∞"))
+        scale = Scale(
+            scale.low, scale.high, scale.left, scale.right, (*scale.ticks, Tick("95", "∞"))
         )
     zero = scale.at(max(low, min(high, 0.0)))
     rows: list[Row] = []
     for atom in atoms:
-        threshold = fig.Cell.of(atom.threshold, fig.short)
+        threshold = num.Cell.of(atom.threshold, num.short)
         if math.isfinite(atom.threshold):
             x = scale.at(atom.threshold)
-            mark = fig.Mark(0, x, 0, f"threshold {threshold.text}")
+            mark = Mark(0, x, 0, f"threshold {threshold.text}")
             stem: tuple[str, str] | None = (zero, x)
         else:
-            mark = fig.Mark(0, "95" if atom.threshold > 0 else "2", 0, "", infinite=True)
+            mark = Mark(0, "95" if atom.threshold > 0 else "2", 0, "", infinite=True)
             stem = None
         rows.append(
             {
@@ -211,8 +211,8 @@ def thresholds(predictor: Predictor) -> dict[str, Any]:
                 "marks": [mark],
                 "stem": stem,
                 "threshold": threshold,
-                "count": fig.Cell.of(atom.count, fig.whole),
-                "weight": fig.Cell.of(atom.weight, fig.share),
+                "count": num.Cell.of(atom.count, num.whole),
+                "weight": num.Cell.of(atom.weight, num.share),
             }
         )
 
@@ -235,7 +235,7 @@ def thresholds(predictor: Predictor) -> dict[str, Any]:
         "combination of groups that the record belongs to; a lower one means narrower intervals. "
     )
     return {
-        "text": below + _RULES[predictor.table.rule],
+        "text": below + _RULES[predictor.threshold_table.rule],
         "scale": scale,
         "rows": rows,
         "left_out": left_out,
@@ -255,33 +255,33 @@ def clients(predictor: Predictor) -> dict[str, Any]:
     given = predictor.recorded("clients")
     if not given:
         return {"text": "No clients are recorded.", "rows": [], "notes": []}
-    total = sum_known([fig.number(c.get("n")) for c in given]) or 0
-    weighted = any(fig.number(c.get("share")) is not None for c in given)
-    parts = [(fig.number(c.get("share")), _part(fig.number(c.get("n")), total)) for c in given]
+    total = sum_known([codec.number(c.get("n")) for c in given]) or 0
+    weighted = any(codec.number(c.get("share")) is not None for c in given)
+    parts = [(codec.number(c.get("share")), _part(codec.number(c.get("n")), total)) for c in given]
     highest = max([v for pair in parts for v in pair if v is not None], default=1.0) or 1.0
-    scale = fig.scale_of(0.0, highest, lambda v: f"{100 * v:.4g}%")
+    scale = scale_of(0.0, highest, lambda v: f"{100 * v:.4g}%")
     rows: list[Row] = []
     for client, (share, part) in zip(given, parts, strict=True):
         marks = []
         if part is not None:
-            marks.append(fig.Mark(1, scale.at(part), 0, f"{fig.share(part)} of the records"))
+            marks.append(Mark(1, scale.at(part), 0, f"{num.share(part)} of the records"))
         if share is not None:
-            marks.append(fig.Mark(0, scale.at(share), 0, f"weight {fig.share(share)}"))
+            marks.append(Mark(0, scale.at(share), 0, f"weight {num.share(share)}"))
         rows.append(
             {
-                "client": str(client.get("client", fig.DASH)),
+                "client": str(client.get("client", num.DASH)),
                 "note": _client_note(client),
                 "marks": marks,
                 "stem": None
                 if share is None or part is None
                 else (scale.at(share), scale.at(part)),
-                "n": fig.Cell.of(client.get("n"), fig.whole),
-                "share": fig.Cell.of(share, fig.share),
-                "bytes": fig.Cell.of(client.get("bytes"), fig.in_bytes),
-                "centroids": fig.Cell.of(client.get("centroids"), fig.whole),
-                "atoms": fig.Cell.of(client.get("atoms"), fig.whole),
-                "suppressed": fig.Cell.of(client.get("suppressed"), fig.whole),
-                "sha256": str(client.get("sha256", fig.DASH)),
+                "n": num.Cell.of(client.get("n"), num.whole),
+                "share": num.Cell.of(share, num.share),
+                "bytes": num.Cell.of(client.get("bytes"), num.in_bytes),
+                "centroids": num.Cell.of(client.get("centroids"), num.whole),
+                "atoms": num.Cell.of(client.get("atoms"), num.whole),
+                "suppressed": num.Cell.of(client.get("suppressed"), num.whole),
+                "sha256": str(client.get("sha256", num.DASH)),
             }
         )
     rows, left_out = fit(
@@ -308,53 +308,53 @@ def _part(n: float | None, total: float) -> float | None:
 
 
 def _client_note(client: Mapping[str, Any]) -> str:
-    members = fig.number(client.get("members"))
+    members = codec.number(client.get("members"))
     notes = []
     if members is not None and members > 1:
-        notes.append(f"for {fig.counted(members, 'client')}")
-    uncovered = fig.number(client.get("uncovered"))
+        notes.append(f"for {num.counted(members, 'client')}")
+    uncovered = codec.number(client.get("uncovered"))
     if uncovered:
-        notes.append(f"{fig.counted(uncovered, 'record')} in no group")
+        notes.append(f"{num.counted(uncovered, 'record')} in no group")
     if client.get("unlike"):
         notes.append("unlike the others")
     return ", ".join(notes)
 
 
 def _disclosed(predictor: Predictor, given: Sequence[Mapping[str, Any]]) -> str:
-    sent = sum_known([fig.number(c.get("bytes")) for c in given])
-    records = sum_known([fig.number(c.get("n")) for c in given])
-    values = sum_known([fig.number(c.get("centroids")) for c in given])
+    sent = sum_known([codec.number(c.get("bytes")) for c in given])
+    records = sum_known([codec.number(c.get("n")) for c in given])
+    values = sum_known([codec.number(c.get("centroids")) for c in given])
     if sent is None or records is None or values is None:
         return "The method recorded the clients' sizes, and not what they sent."
     return (
         "No feature, label or prediction left a client. What left is one summary each: its number "
         "of records, and for every combination of groups that occurred how many records it has and "
-        f"a few score values with their counts. In all, {fig.in_bytes(sent)} for "
-        f"{fig.counted(records, 'record')}: {fig.counted(values, 'score value')}."
+        f"a few score values with their counts. In all, {num.in_bytes(sent)} for "
+        f"{num.counted(records, 'record')}: {num.counted(values, 'score value')}."
     )
 
 
 def _client_notes(predictor: Predictor, given: Sequence[Mapping[str, Any]]) -> list[str]:
     notes = []
-    least = [c for c in given if fig.number(c.get("min_count")) == 1]
+    least = [c for c in given if codec.number(c.get("min_count")) == 1]
     if least and predictor.provenance.get("representative") == "upper":
-        every = "every client" if len(least) == len(given) else fig.counted(len(least), "client")
+        every = "every client" if len(least) == len(given) else num.counted(len(least), "client")
         notes.append(
             f"For {every} the smallest combination that may be described has 1 record (min_count), "
             "and each score value sent is the exact score of some record. A larger min_count hides "
             "small combinations and rounds."
         )
-    suppressed = sum_known([fig.number(c.get("suppressed")) for c in given])
+    suppressed = sum_known([codec.number(c.get("suppressed")) for c in given])
     if suppressed:
         notes.append(
-            f"{fig.counted(suppressed, 'record')} lie in combinations too small to be described "
+            f"{num.counted(suppressed, 'record')} lie in combinations too small to be described "
             "(min_count). They count as if their score were infinite, which can only raise "
             "thresholds."
         )
-    uncovered = sum_known([fig.number(c.get("uncovered")) for c in given])
+    uncovered = sum_known([codec.number(c.get("uncovered")) for c in given])
     if uncovered:
         notes.append(
-            f"{fig.counted(uncovered, 'record')} belong to no group, and nothing is promised for "
+            f"{num.counted(uncovered, 'record')} belong to no group, and nothing is promised for "
             "such records."
         )
     notes += [_sentence(c["unlike"]) for c in given if isinstance(c.get("unlike"), str)]
@@ -404,12 +404,12 @@ def provenance(
     predictor: Predictor, audit: AuditReport | None, date: str, command: str | None
 ) -> list[dict[str, Any]]:
     given = predictor.provenance
-    name, parameters = describe_score(predictor.score)
+    name, parameters = scores.describe(predictor.score)
     settings = ", ".join(f"{key} = {value}" for key, value in sorted(parameters.items()))
     clients = predictor.recorded("clients")
     libraries = sorted({str(c["library"]) for c in clients if "library" in c})
-    deltas = sorted({d for c in clients if (d := fig.number(c.get("delta"))) is not None})
-    minimum = sorted({m for c in clients if (m := fig.number(c.get("min_count"))) is not None})
+    deltas = sorted({d for c in clients if (d := codec.number(c.get("delta"))) is not None})
+    minimum = sorted({m for c in clients if (m := codec.number(c.get("min_count"))) is not None})
     python = ".".join(map(str, sys.version_info[:3]))
     pairs = [
         ("Date", date, False),
@@ -420,22 +420,26 @@ def provenance(
         ("Score", f"{name} ({settings})" if settings else name, False),
         ("alpha", f"{alpha_of(predictor):g}", False),
         ("Mixture", _mixture_text(given.get("mixture")), False),
-        ("Rule", predictor.table.rule, False),
+        ("Rule", predictor.threshold_table.rule, False),
         ("Merge", given.get("merge"), False),
         ("Compression at the clients (delta)", ", ".join(f"{d:g}" for d in deltas), False),
         ("Compression at the server (delta)", given.get("recompression_delta"), False),
         ("Representative of a cluster", given.get("representative"), False),
-        ("Smallest combination described (min_count)", ", ".join(map(fig.whole, minimum)), False),
+        (
+            "Smallest combination described (min_count)",
+            ", ".join(map(num.whole, minimum)),
+            False,
+        ),
         ("Model", given.get("model"), True),
         ("Groups, fingerprint", predictor.groups.fingerprint, True),
-        ("Predictor, SHA-256", hashlib.sha256(predictor.to_json().encode()).hexdigest(), True),
+        ("Predictor, SHA-256", predictor.fingerprint, True),
     ]
     if audit is not None:
         pairs += [
             ("Predictor that was audited", audit.predictor, True),
             ("Mixture of the audit", _mixture_text(audit.mixture), False),
             ("Intervals of the audit", f"{audit.interval}, {audit.adjustment}", False),
-            ("Confidence of the audit", fig.exact_percent(audit.confidence), False),
+            ("Confidence of the audit", num.exact_percent(audit.confidence), False),
         ]
     return [
         {"what": what, "value": str(value), "mono": mono} for what, value, mono in pairs if value
@@ -444,7 +448,7 @@ def provenance(
 
 def _mixture_text(mixture: Any) -> str | None:
     if isinstance(mixture, Mapping):
-        parts = [f"{k}: {fig.number(w) or 0:.4g}" for k, w in list(mixture.items())[:50]]
+        parts = [f"{k}: {codec.number(w) or 0:.4g}" for k, w in list(mixture.items())[:50]]
         more = f", and {len(mixture) - 50} more" if len(mixture) > 50 else ""
         return ", ".join(parts) + more
     return None if mixture is None else str(mixture)

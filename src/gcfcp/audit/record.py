@@ -1,0 +1,222 @@
+"""What one client publishes about the coverage of its records, and the bytes of it.
+
+The bytes of an audit are kind b"A", version 1 of the container in `codec`. The header's fields are
+those of `Audit`: the counts as lists of integers (null where suppressed), and the key of an atom as
+the hexadecimal digits of its membership, packed as numpy.packbits does. There is no body.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from os import PathLike, fspath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gcfcp import checks, codec
+from gcfcp.arrays import Bools, Floats, Ints
+from gcfcp.errors import GCFCPError
+from gcfcp.groups import Groups, pack
+from gcfcp.version import LIBRARY
+
+_KIND, _VERSION = b"A", 1
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """What one client publishes about the coverage of its records: counts, and nothing else.
+
+    Suppressed groups have total and covered of -1 in the arrays, and `bound` says how many records
+    they hold at most; suppressed atoms are left out and only counted.
+    """
+
+    client: str
+    n: int
+    groups: Groups
+    min_count: int
+    alpha: float | None  # what was promised, if the caller said
+    predictor: str | None  # fingerprint of what was audited, if the caller said
+    uncovered: int  # records in no group
+    total: Ints = field(repr=False)  # (G,)
+    covered: Ints = field(repr=False)  # (G,)
+    bound: Ints = field(repr=False)  # (G,): total, or a multiple of min_count not below it
+    size: Floats | None = field(repr=False)  # (G,): sum of bounded set sizes
+    unbounded: Ints = field(repr=False)  # (G,)
+    atom_membership: Bools = field(repr=False)  # (a, G)
+    atom_total: Ints = field(repr=False)
+    atom_covered: Ints = field(repr=False)
+    atom_size: Floats | None = field(repr=False)
+    atom_unbounded: Ints = field(repr=False)
+    suppressed_atoms: int = 0
+    library: str = LIBRARY
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Audit) and self.to_bytes() == other.to_bytes()
+
+    def __hash__(self) -> int:
+        return hash(self.to_bytes())
+
+    @property
+    def suppressed(self) -> Bools:
+        """Which groups are suppressed, (G,)."""
+        return self.total < 0
+
+    def to_bytes(self) -> bytes:
+        """The audit as bytes; the same counts always give the same ones."""
+
+        def listed(values: NDArray[Any] | None) -> list[Any] | None:
+            if values is None:
+                return None
+            return [None if s else v for v, s in zip(values.tolist(), self.suppressed, strict=True)]
+
+        header = {
+            "client": self.client,
+            "n": self.n,
+            **self.groups.to_dict("groups"),
+            "min_count": self.min_count,
+            "alpha": self.alpha,
+            "predictor": self.predictor,
+            "uncovered": self.uncovered,
+            "total": listed(self.total),
+            "covered": listed(self.covered),
+            "bound": self.bound.tolist(),
+            "size": listed(self.size),
+            "unbounded": listed(self.unbounded),
+            "atoms": [row.tobytes().hex() for row in pack(self.atom_membership)],
+            "atom_total": self.atom_total.tolist(),
+            "atom_covered": self.atom_covered.tolist(),
+            "atom_size": None if self.atom_size is None else self.atom_size.tolist(),
+            "atom_unbounded": self.atom_unbounded.tolist(),
+            "suppressed_atoms": self.suppressed_atoms,
+            "library": self.library,
+        }
+        return codec.pack(_KIND, _VERSION, header, b"")
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str = "the audit") -> Audit:
+        """Read an audit that may come from anyone; a GCFCPError says what is wrong with it."""
+        header, body = codec.unpack(data, _KIND, _VERSION, name)
+        with codec.reading(name, "audit"):
+            if len(body):
+                raise GCFCPError(f"it has {len(body)} bytes more than its header")
+            return _decode(header)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the audit to a file, whole or not at all."""
+        codec.write(path, self.to_bytes())
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Audit:
+        """Read an audit from a file."""
+        return cls.from_bytes(codec.read(path), fspath(path))
+
+
+def _check(a: Audit) -> None:
+    """Everything that must hold between the fields of an audit, whoever made it."""
+    checks.name("client", a.client)
+    checks.name("library", a.library)
+    if a.predictor is not None:
+        checks.name("predictor", a.predictor)
+    if a.alpha is not None:
+        checks.alpha(a.alpha)
+    for name in ("n", "min_count", "uncovered", "suppressed_atoms"):
+        checks.count(name, getattr(a, name))
+    if a.n < 1 or a.min_count < 1:
+        raise GCFCPError(f"n={a.n} and min_count={a.min_count} must be at least 1")
+    G, atoms = len(a.groups), len(a.atom_membership)
+    by_group: list[Any] = [a.total, a.covered, a.bound, a.unbounded]
+    by_atom: list[Any] = [a.atom_total, a.atom_covered, a.atom_unbounded]
+    by_group += [] if a.size is None else [a.size]
+    by_atom += [] if a.atom_size is None else [a.atom_size]
+    if any(x.shape != (G,) for x in by_group) or any(x.shape != (atoms,) for x in by_atom):
+        raise GCFCPError("its counts do not fit its groups and atoms")
+    if (a.size is None) != (a.atom_size is None):
+        raise GCFCPError("it has set sizes for groups or for atoms, but not for both")
+    shown = ~a.suppressed
+    _check_counts(a.total[shown], a.covered[shown], a.unbounded[shown], a.n)
+    _check_counts(a.atom_total, a.atom_covered, a.atom_unbounded, a.n)
+    if np.any(a.bound < a.total) or np.any(a.bound > a.n + a.min_count):
+        raise GCFCPError("the bound on a group's records is below its count or above n")
+    for sizes in (a.size, a.atom_size):
+        if sizes is not None and not (np.isfinite(sizes) & (sizes >= 0)).all():
+            raise GCFCPError("a sum of set sizes is negative or not finite")
+    if (a.atom_total.sum() if atoms else 0) + min(a.uncovered, 1) > a.n:
+        raise GCFCPError(f"its atoms hold more records than n={a.n}")
+    if np.any(a.atom_total < a.min_count):
+        raise GCFCPError(f"an atom of fewer than min_count={a.min_count} records is described")
+    if atoms and not a.atom_membership.any(axis=1).all():
+        raise GCFCPError("an atom that belongs to no group is described")
+    if len({row.tobytes() for row in a.atom_membership}) < atoms:
+        raise GCFCPError("an atom is described twice")
+
+
+def _check_counts(total: Ints, covered: Ints, unbounded: Ints, n: int) -> None:
+    if np.any(covered < 0) or np.any(covered > total) or np.any(total > n):
+        raise GCFCPError("a count is not between 0 and its total, or a total is above n")
+    if np.any(unbounded < 0) or np.any(unbounded > total):
+        raise GCFCPError("a count of unbounded sets is not between 0 and its total")
+
+
+def _decode(header: dict[str, Any]) -> Audit:
+    groups = Groups.from_dict(header, "groups")
+    suppressed = [value is None for value in _list(header["total"])]
+
+    def by_group(name: str, hidden: int) -> Ints:
+        values = _list(header[name])
+        if [value is None for value in values] != suppressed:
+            raise GCFCPError(f"{name} is suppressed where total is not, or the other way round")
+        return _integers(name, [hidden if value is None else value for value in values], hidden)
+
+    sizes = header["size"]
+    keys = [bytes.fromhex(key) for key in _list(header["atoms"])]
+    width = -(-len(groups) // 8)
+    if any(len(key) != width for key in keys):
+        raise GCFCPError("an atom's key has the wrong length")
+    packed = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(len(keys), width)
+    membership = np.unpackbits(packed, axis=1, count=len(groups)).astype(bool)
+    if not np.array_equal(pack(membership), packed):
+        raise GCFCPError("an atom belongs to groups that there are not")
+    atom_sizes = header["atom_size"]
+    return Audit(
+        client=header["client"],
+        n=header["n"],
+        groups=groups,
+        min_count=header["min_count"],
+        alpha=header["alpha"],
+        predictor=header["predictor"],
+        uncovered=header["uncovered"],
+        total=by_group("total", -1),
+        covered=by_group("covered", -1),
+        bound=_integers("bound", _list(header["bound"])),
+        size=None if sizes is None else _reals([0 if s is None else s for s in _list(sizes)]),
+        unbounded=by_group("unbounded", 0),
+        atom_membership=membership,
+        atom_total=_integers("atom_total", _list(header["atom_total"])),
+        atom_covered=_integers("atom_covered", _list(header["atom_covered"])),
+        atom_size=None if atom_sizes is None else _reals(atom_sizes),
+        atom_unbounded=_integers("atom_unbounded", _list(header["atom_unbounded"])),
+        suppressed_atoms=header["suppressed_atoms"],
+        library=header["library"],
+    )
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise GCFCPError(f"{value!r:.40} is not a list")
+    return value
+
+
+def _integers(name: str, values: list[Any], least: int = 0) -> Ints:
+    if not all(type(v) is int and least <= v < 2**53 for v in values):
+        raise GCFCPError(f"{name} holds something that is no count")
+    return np.array(values, dtype=np.int64)
+
+
+def _reals(values: Any) -> Floats:
+    if not all(type(v) in (int, float) and abs(v) < 1e300 for v in _list(values)):
+        raise GCFCPError("a sum of set sizes is no number")
+    return np.array(values, dtype=np.float64)

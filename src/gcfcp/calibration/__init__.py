@@ -1,0 +1,49 @@
+"""The server's side: from summaries to thresholds, with what is promised and why.
+
+| module        | what it is for                                                       |
+|---------------|----------------------------------------------------------------------|
+| `clients`     | which summaries can be calibrated together, and in which order       |
+| `mixture`     | the mixture of the clients, as exact shares                          |
+| `pooling`     | all centroids of all clients by atom                                 |
+| `problem`     | weights, counts by group, and the coreset                            |
+| `server`      | `calibrate`, and the `Calibration` that it returns                   |
+| `reasons`     | one record for each atom, and why its threshold is infinite          |
+| `guarantees`  | what is promised for each group: proved, argued or measured          |
+| `planning`    | what will be infinite, and what would help                           |
+| `influence`   | how much each client moves each threshold                            |
+| `screening`   | clients that are unlike all others                                   |
+| `aggregators` | `merge`: one summary for several clients                             |
+"""
+
+from gcfcp.calibration.aggregators import merge
+from gcfcp.calibration.clients import in_order
+from gcfcp.calibration.guarantees import MEASURED, PAPER, PROVED, Guarantee
+from gcfcp.calibration.mixture import Mixture
+from gcfcp.calibration.planning import Plan, plan
+from gcfcp.calibration.pooling import pool_of
+from gcfcp.calibration.problem import Problem, problem_of
+from gcfcp.calibration.reasons import AtomRecord
+from gcfcp.calibration.screening import Screening, screen
+from gcfcp.calibration.server import MERGES, RULES, Calibration, calibrate
+
+__all__ = [
+    "MEASURED",
+    "MERGES",
+    "PAPER",
+    "PROVED",
+    "RULES",
+    "AtomRecord",
+    "Calibration",
+    "Guarantee",
+    "Mixture",
+    "Plan",
+    "Problem",
+    "Screening",
+    "calibrate",
+    "in_order",
+    "merge",
+    "plan",
+    "pool_of",
+    "problem_of",
+    "screen",
+]

@@ -1,0 +1,58 @@
+"""Aggregators: one summary for several clients, to be sent on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from gcfcp import checks
+from gcfcp.calibration.clients import in_order
+from gcfcp.calibration.pooling import pool_of, recompressed
+from gcfcp.solver import combined
+from gcfcp.summary import ClientSummary
+
+
+def merge(
+    summaries: Iterable[ClientSummary], client: str, delta: float | None = None
+) -> ClientSummary:
+    """One summary for several clients: what an intermediate aggregator sends on.
+
+    Laws: any order gives the same bytes; records are conserved; arguments are untouched; a single
+    summary comes back with its centroids as they are, unless `delta` is given. All records of the
+    region weigh the same, so the mixture is proportional within it. delta: of the result, by
+    default the members' largest; the certified error grows by what this compression really adds.
+    """
+    checks.name("client", client)
+    ordered = in_order(summaries)
+    first, pool = ordered[0], pool_of(ordered)
+    errors = pool.by_atom(pool.cell_errors)
+    atom, values, counts = combined(pool.atom, pool.values, pool.counts.astype(np.float64))
+    if len(ordered) > 1 or delta is not None:
+        delta = max(s.delta for s in ordered) if delta is None else checks.delta(delta)
+        atom, values, counts, added = recompressed(
+            atom, values, counts, first.representative, delta
+        )
+        errors = np.minimum(errors + np.ceil(added), pool.by_atom(pool.cell_counts))
+    return ClientSummary(
+        client=client,
+        n=sum(s.n for s in ordered),
+        delta=first.delta if delta is None else delta,
+        representative=first.representative,
+        groups=first.groups,
+        score=first.score,
+        parameters=first.parameters,
+        model=first.model,
+        min_count=min(s.min_count for s in ordered),
+        suppressed=sum(s.suppressed for s in ordered),
+        suppressed_groups=tuple(
+            map(sum, zip(*(s.suppressed_groups for s in ordered), strict=True))
+        ),
+        uncovered=sum(s.uncovered for s in ordered),
+        members=tuple(sorted(m for s in ordered for m in s.members)),
+        membership=pool.membership,
+        start=np.searchsorted(atom, np.arange(len(pool.membership) + 1)),
+        values=values,
+        counts=counts.astype(np.int64),
+        errors=errors.astype(np.int64),
+    )

@@ -1,0 +1,177 @@
+"""What commands are given: files to read or to write ("-" is a stream), mixtures, seeds.
+
+Files of one kind are read before anything is done with them, and all that is wrong with them is
+said at once, by the names of the files. Results are written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import secrets
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gcfcp.cli import console
+from gcfcp.errors import GCFCPError
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+    from gcfcp.audit import Audit
+    from gcfcp.calibration import Mixture
+    from gcfcp.prediction import Predictor
+    from gcfcp.summary import ClientSummary
+
+
+def name_of(path: str, stream: str = "input") -> str:
+    return f"standard {stream}" if path == "-" else path
+
+
+def read(path: str) -> bytes:
+    from gcfcp import codec
+
+    return sys.stdin.buffer.read() if path == "-" else codec.read(path)
+
+
+def check_output(path: str, force: bool, as_json: bool = False) -> None:
+    """Before any work is done: would the result find its place?"""
+    if path == "-":
+        if as_json:
+            raise GCFCPError("--json and -o - both want standard output: write to a file")
+        return
+    if os.path.isdir(path):
+        raise GCFCPError(f"{path} is a directory: give the name of a file")
+    if not force and os.path.lexists(path):
+        raise GCFCPError(f"{path} exists: give another name, or --force to overwrite it")
+    if not os.path.isdir(Path(path).parent):
+        raise GCFCPError(f"cannot write {path}: its directory does not exist")
+
+
+def write(path: str, data: bytes, force: bool) -> None:
+    from gcfcp import codec
+
+    if path == "-":
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
+    check_output(path, force)
+    codec.write(path, data)
+
+
+def load_predictor(path: str) -> Predictor:
+    from gcfcp.prediction import Predictor
+
+    return Predictor.from_json(read(path), name_of(path))
+
+
+def _load_all(paths: Sequence[str], load: Any) -> list[Any]:
+    """All files, or all that is wrong with any of them, at once."""
+    loaded, wrong = [], []
+    for path in paths:
+        try:
+            loaded.append(load(read(path), name_of(path)))
+        except GCFCPError as error:
+            wrong.append(str(error))
+    _fail_all(wrong, len(paths))
+    return loaded
+
+
+def _fail_all(wrong: Sequence[str], total: int) -> None:
+    if len(wrong) > 1:
+        for line in wrong:
+            console.fail(line)
+        raise GCFCPError(f"{len(wrong)} of {total} files cannot be used")
+    if wrong:
+        raise GCFCPError(wrong[0])
+
+
+def load_summaries(paths: Sequence[str], known_keys: str | None = None) -> list[ClientSummary]:
+    from gcfcp.summary import ClientSummary, signatures
+
+    known = None if known_keys is None else signatures.load_known(known_keys)
+
+    def load(data: bytes, name: str) -> ClientSummary:
+        summary = ClientSummary.from_bytes(data, name)
+        if known is not None:
+            signatures.verify(data, signatures.read_signature(name), summary.client, known, name)
+        return summary
+
+    found: list[ClientSummary] = _load_all(paths, load)
+    _check_alike(paths, found)
+    return found
+
+
+def load_audits(paths: Sequence[str]) -> list[Audit]:
+    from gcfcp.audit import Audit
+
+    found: list[Audit] = _load_all(paths, Audit.from_bytes)
+    _check_alike(paths, found)
+    return found
+
+
+def _check_alike(paths: Sequence[str], found: Sequence[Any]) -> None:
+    """The library refuses the first misfit and names clients; people want all, by file."""
+    first, wrong = found[0], []
+    owner: dict[str, tuple[str, Any]] = {}
+    for path, one in zip(paths, found, strict=True):
+        if one.groups.fingerprint != first.groups.fingerprint:
+            wrong.append(
+                f"{path} was made for groups {one.groups.fingerprint[:8]}.., {paths[0]} for "
+                f"{first.groups.fingerprint[:8]}..: use one groups file"
+            )
+        for what in ("score", "parameters", "model", "representative", "predictor"):
+            theirs, ours = getattr(one, what, None), getattr(first, what, None)
+            if theirs != ours:
+                wrong.append(f"{path} has {what} {theirs!r:.60}, {paths[0]} {ours!r:.60}: use one")
+        if (known := owner.get(one.client)) is not None and known[1] == one:
+            console.note(f"{path} says the same as {known[0]}: counted once")
+        other = owner.setdefault(one.client, (path, one))
+        if other[1] != one:
+            wrong.append(
+                f"{path} and {other[0]} are both of client {one.client!r} and differ: keep one"
+            )
+    _fail_all(wrong, len(paths))
+
+
+def baselines(given: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for text in given:
+        name, _, path = text.partition("=")
+        if not name or not path:
+            raise GCFCPError(f"--baseline {text!r:.60} is not NAME=FILE")
+        # The shell does not expand what stands behind the sign.
+        several = [] if os.path.exists(path) else sorted(glob.glob(path))
+        found.setdefault(name, []).extend(several or [path])
+    return found
+
+
+def mixture_of(text: str) -> Mixture:
+    """uniform, proportional, a=0.5,b=0.5, or a JSON object, also from a file."""
+    from gcfcp.calibration import mixture
+
+    return mixture.parse(text, read)
+
+
+def own_mixture(predictor: Predictor, audits: Sequence[Audit]) -> Mixture:
+    """The clients' weights as calibrated, where the same clients were audited."""
+    clients = predictor.recorded("clients")
+    shares: dict[str, Any] = {str(c.get("client")): c.get("share") for c in clients}
+    if set(shares) == {a.client for a in audits}:
+        return shares
+    console.note("warning: other clients were audited than calibrated; all weigh the same")
+    return "uniform"
+
+
+def generator_of(score: Any, seed: int | None) -> Generator | None:
+    """A generator for randomised scores; a seed that was drawn is told, so that it can be used."""
+    if not getattr(score, "randomized", False):
+        return None
+    import numpy as np
+
+    if seed is None:
+        seed = secrets.randbits(32)
+        console.note(f"seed {seed} (drawn; --seed {seed} repeats this)")
+    return np.random.default_rng(seed)

@@ -1,0 +1,328 @@
+"""The public family of groups: names, conditions, a fingerprint, and the file that holds them.
+
+A groups file is TOML. Each line has a name and a row-wise SQL condition. The order of the lines is
+the order of the groups. Names of columns that hold blanks or capital letters are written "in double
+quotes":
+
+    [groups]                    # this line may be left out
+    all = "TRUE"
+    over_65 = "age >= 65"
+    female = "sex = 'F'"
+    predicted_low = "predicted in (0, 1, 2)"
+
+A family without conditions is the one line `names = ["all", "female"]`.
+
+Guarantee: a condition looks at one row only, so a row's groups do not depend on the other rows of
+its site, on the time or on chance (see `predicates`).
+
+| code           | paper                                                |
+|----------------|------------------------------------------------------|
+| `Groups`       | the family of groups                                 |
+| membership row | Phi(x) in {0, 1}^G, the indicator of the groups of x |
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gcfcp import checks
+from gcfcp.arrays import Bools
+from gcfcp.errors import GCFCPError, GCFCPWarning
+from gcfcp.groups.frames import select, table_of
+from gcfcp.groups.predicates import first_line, parse, problem_of
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True, init=False)
+class Groups:
+    """A family of groups: names, and one condition over columns for each if there are any.
+
+    `Groups(names)` has names only, and the caller brings the membership matrix (`check`) or one
+    boolean column a group (`membership`). `Groups(names, predicates)`, `Groups({name: predicate})`
+    and `Groups.from_toml(path)` also say who belongs. The order matters: it is the order of the
+    matrix's columns.
+    """
+
+    names: tuple[str, ...]
+    predicates: tuple[str, ...] | None
+
+    def __init__(
+        self,
+        names: Iterable[str] | Mapping[str, str],
+        predicates: Iterable[str] | None = None,
+    ) -> None:
+        if isinstance(names, Mapping):
+            predicates = names.values()
+        object.__setattr__(self, "names", _checked_names(names))
+        object.__setattr__(self, "predicates", _checked_predicates(self.names, predicates))
+
+    @classmethod
+    def from_toml(cls, path: str | PathLike[str]) -> Groups:
+        """Read a groups file, and check that polars understands every condition in it."""
+        try:
+            text = Path(path).read_bytes().decode("utf-8-sig")
+        except OSError as error:
+            raise GCFCPError(f"cannot read groups file {path}: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise GCFCPError(f"groups file {path} is not UTF-8: byte {error.start}") from None
+        return cls.from_toml_text(text, source=str(path))
+
+    @classmethod
+    def from_toml_text(cls, text: str, source: str = "groups text") -> Groups:
+        """The same from the text itself; `source` names it in errors."""
+        try:
+            groups = cls._from_table(tomllib.loads(text))
+            groups._expressions()
+        except tomllib.TOMLDecodeError as error:
+            raise GCFCPError(f"{source}: not valid TOML: {error!s:.200}") from None
+        except RecursionError:
+            raise GCFCPError(f"{source}: not a groups file: it is nested too deeply") from None
+        except GCFCPError as error:
+            raise GCFCPError(f"{source}: {error}") from None
+        return groups
+
+    @classmethod
+    def _from_table(cls, table: dict[str, Any]) -> Groups:
+        if list(table) == ["names"] and isinstance(table["names"], list):
+            return cls(table["names"])
+        if isinstance(table.get("groups"), dict):
+            if len(table) > 1:
+                others = ", ".join(key for key in table if key != "groups")
+                raise GCFCPError(f"{others} stands beside [groups]: move it into that table")
+            table = table["groups"]
+        return cls(table)
+
+    def to_toml(self) -> str:
+        """The groups file of this family; reading it gives the same fingerprint."""
+        if self.predicates is None:
+            return f"names = [{', '.join(map(_toml_string, self.names))}]\n"
+        lines = (
+            f"{_toml_string(name)} = {_toml_string(predicate)}\n"
+            for name, predicate in zip(self.names, self.predicates, strict=True)
+        )
+        return "[groups]\n" + "".join(lines)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of the canonical JSON of names and conditions, in their order."""
+        definition = {"names": self.names, "predicates": self.predicates}
+        text = json.dumps(definition, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def to_dict(self, names: str = "names") -> dict[str, Any]:
+        """Names, conditions and fingerprint as plain values for a file.
+
+        names: the key of the names, which is "groups" where these values stand among others.
+        """
+        predicates = None if self.predicates is None else list(self.predicates)
+        return {
+            names: list(self.names),
+            "predicates": predicates,
+            "fingerprint": self.fingerprint,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], names: str = "names") -> Groups:
+        """The family that `to_dict` wrote. It is refused if its fingerprint is not its own."""
+        if not isinstance(values[names], list):
+            raise GCFCPError("the groups' names are not a list")
+        groups = cls(values[names], values["predicates"])
+        if groups.fingerprint != values["fingerprint"]:
+            raise GCFCPError("the groups' fingerprint does not match their definition")
+        return groups
+
+    def names_of(self, row: Bools) -> tuple[str, ...]:
+        """The names of the groups that a membership row (G,) belongs to."""
+        return tuple(name for name, member in zip(self.names, row, strict=True) if member)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that `membership` reads, each once, in the order of first use."""
+        if self.predicates is None:
+            return self.names
+        roots = (root for expr in self._expressions() for root in expr.meta.root_names())
+        return tuple(dict.fromkeys(roots))
+
+    def with_all(self, name: str = "all") -> Groups:
+        """The family with one more group, first in order, to which every row belongs.
+
+        Where groups have conditions, its condition is TRUE. Where they have names only, the caller
+        brings it like any other group: a column of ones in the matrix or the data.
+        """
+        predicates = None if self.predicates is None else ("TRUE", *self.predicates)
+        return Groups((name, *self.names), predicates)
+
+    def membership(self, data: Any) -> Bools:
+        """Who belongs to what: bool (n, G), from a data frame or a mapping of columns.
+
+        `data`: pandas, polars, pyarrow, anything that speaks the Arrow stream protocol, or a dict
+        of columns. Groups without conditions are read from one boolean (or 0/1) column a name.
+        A condition that comes out null, because a value is missing (null, or NaN in any floating
+        column), makes the row no member, and one warning says how many per group.
+        """
+        table = table_of(data)
+        self._check_columns([str(c) for c in getattr(table, "columns", table)])
+        frame, n = select(table, self.columns)
+        frame = frame.fill_nan(None)  # polars puts NaN above every number: age >= 65 would hold
+        out = np.empty((n, len(self)), dtype=np.bool_)
+        nulls: dict[str, int] = {}
+        for g, (name, expr) in enumerate(zip(self.names, self._expressions(), strict=True)):
+            column = self._evaluate(frame, name, expr)
+            if column.null_count():
+                nulls[name] = column.null_count()
+                column = column.fill_null(False)
+            out[:, g] = column.to_numpy()
+        if nulls:
+            counts = ", ".join(f"{name}: {count}" for name, count in nulls.items())
+            warnings.warn(
+                f"missing values decide membership for some of {n} rows, which count as "
+                f"not members ({counts})",
+                GCFCPWarning,
+                stacklevel=2,
+            )
+        return out
+
+    def check(self, membership: Any, *, label_dependent: bool = False) -> Bools:
+        """The caller's matrix as C-contiguous bool (n, G), or (n, L, G) if `label_dependent`.
+
+        Anything array-like is taken; numbers are taken if every one of them is exactly 0 or 1.
+        """
+        self._check_order(membership)
+        try:
+            array = np.asarray(membership)
+        except (ValueError, TypeError) as error:
+            raise GCFCPError(f"membership is not a matrix: {error}") from None
+        shape = "(n, L, G)" if label_dependent else "(n, G)"
+        if array.ndim != (3 if label_dependent else 2):
+            raise GCFCPError(f"membership has shape {array.shape}, expected {shape}")
+        if array.shape[-1] != len(self):
+            raise GCFCPError(
+                f"membership has {array.shape[-1]} columns for {len(self)} groups "
+                f"({_listed(self.names)})"
+            )
+        if array.dtype != np.bool_:
+            self._check_binary(array)
+        return np.ascontiguousarray(array, dtype=np.bool_)
+
+    def _check_order(self, membership: Any) -> None:
+        """A frame that knows its column names must have them in the order of the groups."""
+        columns = [str(column) for column in getattr(membership, "columns", ())]
+        if sorted(columns) == sorted(self.names) and columns != list(self.names):
+            raise GCFCPError(
+                f"membership has columns {_listed(columns)} but the groups are "
+                f"{_listed(self.names)}: put them in this order"
+            )
+
+    def _check_binary(self, array: NDArray[Any]) -> None:
+        if array.dtype == object:
+            numbers = (bool, int, float, np.bool_, np.number)
+            flat = [isinstance(v, numbers) and v in (0, 1) for v in array.ravel()]
+            good = np.array(flat, dtype=np.bool_).reshape(array.shape)
+        elif np.issubdtype(array.dtype, np.number):
+            good = (array == 0) | (array == 1)
+        else:
+            good = np.zeros(array.shape, dtype=np.bool_)
+        if not good.all():
+            at = np.unravel_index(int(good.argmin()), good.shape)
+            raise GCFCPError(
+                f"membership[{', '.join(str(int(i)) for i in at)}] = {array[at]!s:.40} "
+                f"(group {self.names[int(at[-1])]!r}) is neither true/false nor 0/1"
+            )
+
+    def _expressions(self) -> list[pl.Expr]:
+        import polars as pl
+
+        if self.predicates is None:
+            return [pl.col(name) for name in self.names]
+        parsed = zip(self.names, self.predicates, strict=True)
+        return [parse(name, predicate) for name, predicate in parsed]
+
+    def _check_columns(self, present: list[str]) -> None:
+        for name, expr in zip(self.names, self._expressions(), strict=True):
+            for column in expr.meta.root_names():
+                if column not in present:
+                    raise GCFCPError(
+                        f"group {name!r} needs column {column!r}; "
+                        f"the data have {_listed(present) or 'no columns'}"
+                    )
+
+    def _evaluate(self, frame: pl.DataFrame, name: str, expr: pl.Expr) -> pl.Series:
+        import polars as pl
+
+        try:
+            # A constant such as TRUE yields one value, which NumPy spreads over the rows.
+            column = frame.select(expr.alias("member")).to_series()
+        except pl.exceptions.PolarsError as error:
+            raise GCFCPError(f"group {name!r}: {first_line(error)}") from None
+        if column.dtype == pl.Boolean:
+            return column
+        if self.predicates is None and column.dtype.is_numeric():
+            bad = column.filter((column != 0) & (column != 1))
+            if bad.is_empty():
+                return column.cast(pl.Boolean)
+            raise GCFCPError(f"group {name!r}: value {bad[0]} is neither true/false nor 0/1")
+        what = "its column" if self.predicates is None else "its condition"
+        raise GCFCPError(f"group {name!r}: {what} is {column.dtype}, not Boolean")
+
+
+def _checked_names(names: Any) -> tuple[str, ...]:
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise GCFCPError(f"groups must be a list of names, not {names!r:.80}")
+    checked = tuple(names)
+    if not checked:
+        raise GCFCPError("a family of groups needs at least one group")
+    for position, name in enumerate(checked):
+        if problem := checks.group_name_problem(name):
+            raise GCFCPError(f"group name {position} ({ascii(name)[:60]}) {problem}")
+    if len(set(checked)) < len(checked):
+        twice = next(name for name, count in Counter(checked).items() if count > 1)
+        raise GCFCPError(f"group name {twice!r} is given twice: names must differ")
+    return tuple(str(name) for name in checked)
+
+
+def _checked_predicates(
+    names: tuple[str, ...], predicates: Iterable[Any] | None
+) -> tuple[str, ...] | None:
+    if predicates is None:
+        return None
+    checked = (predicates,) if isinstance(predicates, str) else tuple(predicates)
+    if len(checked) != len(names):
+        raise GCFCPError(f"{len(checked)} conditions for {len(names)} groups: give one for each")
+    for name, predicate in zip(names, checked, strict=True):
+        if not isinstance(predicate, str):
+            raise GCFCPError(
+                f"group {name!r}: {predicate!r:.60} is of type {type(predicate).__name__}, "
+                f'not a string such as "age >= 65"'
+            )
+        if problem := problem_of(predicate):
+            raise GCFCPError(f"group {name!r}: {problem}")
+    return tuple(predicate.strip() for predicate in checked)
+
+
+def _toml_string(text: str) -> str:
+    # JSON's escapes are TOML's, but for DEL, which TOML wants escaped and JSON leaves alone.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _listed(names: Iterable[str], limit: int = 20) -> str:
+    listed = list(names)
+    more = f", ... ({len(listed)} in all)" if len(listed) > limit else ""
+    return ", ".join(listed[:limit]) + more

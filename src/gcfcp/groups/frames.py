@@ -1,0 +1,73 @@
+"""The columns that conditions read, from whatever data frame somebody has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gcfcp.errors import GCFCPError
+from gcfcp.groups.predicates import first_line
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def table_of(data: Any) -> Any:
+    """`data` as something whose columns are known: a mapping, a pandas or a polars frame."""
+    import polars as pl
+
+    if isinstance(data, pl.LazyFrame):
+        raise GCFCPError("membership of a LazyFrame is not known yet: call .collect() first")
+    if isinstance(data, Mapping | pl.DataFrame) or _is_pandas(data, "DataFrame"):
+        return data
+    if hasattr(data, "__arrow_c_stream__"):
+        return _read(pl.DataFrame, data)
+    raise GCFCPError(
+        f"membership needs a data frame or a mapping of columns, not {type(data).__name__}; "
+        "a matrix is read by Groups.check"
+    )
+
+
+def select(table: Any, columns: tuple[str, ...]) -> tuple[pl.DataFrame, int]:
+    """The named columns as a polars frame, and the number of rows (also if no column is named)."""
+    import polars as pl
+
+    names = list(columns)
+    if isinstance(table, pl.DataFrame):
+        return table.select(names), table.height
+    if not isinstance(table, Mapping):
+        return (_read(pl.from_pandas, table[names]) if names else pl.DataFrame()), len(table)
+    if not table:
+        raise GCFCPError("the data have no columns")
+    frame = _read(pl.DataFrame, {name: _column(name, table[name]) for name in names})
+    return frame, frame.height if names else len(next(iter(table.values())))
+
+
+def _column(name: str, values: Any) -> Any:
+    import polars as pl
+
+    if _is_pandas(values, "Series"):
+        return _read(pl.from_pandas, values)
+    if isinstance(values, pl.Series | list | tuple):
+        return values
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise GCFCPError(f"column {name!r} has shape {array.shape}, expected one value a row")
+    return array
+
+
+def _read(reader: Callable[[Any], pl.DataFrame], data: Any) -> pl.DataFrame:
+    import polars as pl
+
+    try:
+        return reader(data)
+    except (pl.exceptions.PolarsError, TypeError, ValueError, ImportError) as error:
+        raise GCFCPError(f"cannot read the columns: {first_line(error)}") from None
+
+
+def _is_pandas(data: Any, kind: str) -> bool:
+    """Known by its class's name, so that pandas is never imported for someone who has none."""
+    classes = type(data).__mro__
+    return any(c.__name__ == kind and c.__module__.split(".")[0] == "pandas" for c in classes)

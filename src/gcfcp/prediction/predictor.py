@@ -1,0 +1,269 @@
+"""Prediction anywhere, from one small file.
+
+A `Predictor` is a score and a threshold table. A label y is in the set of x iff its score is at
+most the threshold of x's atom; for intervals the score is inverted. Loading and predicting need
+NumPy alone. `file` describes the file.
+
+Cost: a lookup and a comparison for each label.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from os import PathLike, fspath
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from gcfcp import codec, scores
+from gcfcp.arrays import Bools, Floats
+from gcfcp.calibration import AtomRecord, Calibration
+from gcfcp.errors import GCFCPError
+from gcfcp.groups import Groups
+from gcfcp.prediction.file import Saved, from_text, to_text
+from gcfcp.prediction.provenance import provenance_of
+from gcfcp.thresholds import ThresholdTable
+from gcfcp.version import LIBRARY
+
+_PROBABILITY_SCORES = (scores.THR, scores.APS, scores.RAPS)
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    """A score with calibrated thresholds: `Predictor(score, calibration)`.
+
+    score: one of `gcfcp.scores` or its name, any object with `of` and `predict`, or any other
+    name, with which predictions are taken as the matrix (n, L) of the scores of all labels.
+    calibration: what `calibrate` or one of `gcfcp.methods` returns. The clients' score and this
+    one must be the same.
+    """
+
+    score: Any
+    calibration: Any = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.score, str) and not callable(getattr(self.score, "predict", None)):
+            raise GCFCPError(
+                f"score={self.score!r:.60} is neither one of gcfcp.scores nor an object with `of` "
+                "and `predict` nor a name"
+            )
+        self.threshold_table  # noqa: B018 (an error here and now if there is none)
+        if isinstance(self.calibration, Calibration):
+            _check_score(self.score, self.calibration)
+        if isinstance(self.score, str):
+            object.__setattr__(self, "score", _named(self.score, _parameters(self.calibration)))
+
+    @property
+    def threshold_table(self) -> ThresholdTable:
+        """The thresholds by atom."""
+        table = getattr(self.calibration, "threshold_table", self.calibration)
+        if not isinstance(table, ThresholdTable):
+            raise GCFCPError(
+                f"{type(self.calibration).__name__} holds no thresholds: give what calibrate "
+                "returns"
+            )
+        return table
+
+    @property
+    def atoms(self) -> tuple[AtomRecord, ...] | None:
+        """Counts, weights and reasons by atom, in the table's order; None if none were kept."""
+        atoms: tuple[AtomRecord, ...] | None = getattr(self.calibration, "atoms", None)
+        return atoms
+
+    @property
+    def table(self) -> ThresholdTable:
+        """Another name for `threshold_table`, and the older one."""
+        return self.threshold_table
+
+    @property
+    def records(self) -> tuple[AtomRecord, ...] | None:
+        """Another name for `atoms`, and the older one."""
+        return self.atoms
+
+    @cached_property
+    def provenance(self) -> dict[str, Any]:
+        """Where the thresholds come from: clients, sizes, mixture, guarantees, fingerprints."""
+        if isinstance(self.calibration, Calibration):
+            return provenance_of(self.calibration)
+        return dict(getattr(self.calibration, "provenance", {}))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of the file that it was loaded from, or else of the file it would save."""
+        if isinstance(self.calibration, Saved):
+            return self.calibration.fingerprint
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    @property
+    def groups(self) -> Groups:
+        """The family of groups that the promise is about."""
+        return self.threshold_table.groups
+
+    def recorded(self, what: str) -> list[dict[str, Any]]:
+        """A list of records in the provenance, which is whatever the file says; else nothing."""
+        given = self.provenance.get(what)
+        return [r for r in given if isinstance(r, dict)] if isinstance(given, list) else []
+
+    def thresholds(self, membership: Any, threshold_rng: Generator | None = None) -> Floats:
+        """The threshold of each row; see `ThresholdTable.thresholds`."""
+        return self.threshold_table.thresholds(membership, threshold_rng)
+
+    def predict_set(
+        self,
+        prediction: Any,
+        membership: Any,
+        rng: Generator | None = None,
+        *,
+        threshold_rng: Generator | None = None,
+        allow_empty: bool = True,
+    ) -> Bools:
+        """Prediction sets, bool (n, L). An infinite threshold gives the full set.
+
+        membership: (n, G), or (n, L, G) where groups depend on the label. rng: draws randomised
+        scores, such as those of `APS`. threshold_rng: draws randomised thresholds (see
+        `ThresholdTable.thresholds`). allow_empty=False puts the label of the lowest score into a
+        set that would be empty, which can only raise coverage.
+        """
+        thresholds = self._thresholds_for(prediction, membership, threshold_rng)
+        if isinstance(self.score, str):
+            sets = _compare(prediction, thresholds)
+        else:
+            sets = np.asarray(self.score.predict(prediction, thresholds, rng=rng))
+        if sets.ndim != 2 or sets.dtype != np.bool_:
+            raise GCFCPError(
+                f"score {scores.describe(self.score)[0]!r} gives intervals: use predict_interval"
+            )
+        if not allow_empty:
+            empty = np.flatnonzero(~sets.any(axis=1))
+            sets = sets.copy()
+            sets[empty, self._best(np.asarray(prediction)[empty])] = True
+        return sets
+
+    def _best(self, prediction: NDArray[Any]) -> Any:
+        """The label of the lowest score in each row."""
+        if isinstance(self.score, _PROBABILITY_SCORES):  # all of them fall with the probability
+            return np.argmax(prediction, axis=1)
+        if isinstance(self.score, str):
+            return np.argmin(prediction, axis=1)
+        if not callable(getattr(self.score, "all", None)):
+            raise GCFCPError(
+                f"score {scores.describe(self.score)[0]!r} has no `all(prediction)` that gives the "
+                "scores (n, L) of all labels, which allow_empty=False needs"
+            )
+        return np.argmin(np.asarray(self.score.all(prediction)), axis=1)
+
+    def predict_interval(
+        self,
+        prediction: Any,
+        membership: Any,
+        rng: Generator | None = None,
+        *,
+        threshold_rng: Generator | None = None,
+    ) -> Floats:
+        """Prediction intervals, float (n, 2).
+
+        An infinite threshold gives (-inf, inf), an empty set (nan, nan). rng and threshold_rng: as
+        for `predict_set`.
+        """
+        if isinstance(self.score, str):
+            raise GCFCPError(
+                f"score {self.score!r} is only a name and cannot be inverted: load with "
+                "Predictor.load(path, score=...)"
+            )
+        thresholds = self._thresholds_for(prediction, membership, threshold_rng)
+        intervals = np.asarray(self.score.predict(prediction, thresholds, rng=rng))
+        if intervals.ndim != 2 or intervals.shape[1] != 2 or intervals.dtype == np.bool_:
+            raise GCFCPError(
+                f"score {scores.describe(self.score)[0]!r} gives label sets: use predict_set"
+            )
+        return intervals
+
+    def _thresholds_for(
+        self, prediction: Any, membership: Any, threshold_rng: Generator | None
+    ) -> Floats:
+        thresholds = self.thresholds(membership, threshold_rng)
+        n = len(prediction) if np.ndim(prediction) else 1
+        if len(thresholds) != n:
+            raise GCFCPError(
+                f"there are {n} predictions and {len(thresholds)} membership rows: give one each"
+            )
+        return thresholds
+
+    def save(self, path: str | PathLike[str], *, coreset: bool = True) -> None:
+        """Write one readable JSON file, whole or not at all."""
+        codec.write(path, self.to_json(coreset=coreset).encode())
+
+    def to_json(self, *, coreset: bool = True) -> str:
+        """The file's text; the same calibration always gives the same text."""
+        return to_text(
+            self.threshold_table,
+            self.atoms,
+            scores.describe(self.score),
+            self.provenance,
+            getattr(self.calibration, "library", LIBRARY),
+            coreset=coreset,
+        )
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], score: Any = None) -> Predictor:
+        """Read a predictor. `score` supplies a score of your own, which the file only names."""
+        return cls.from_json(codec.read(path), fspath(path), score)
+
+    @classmethod
+    def from_json(
+        cls, text: str | bytes, name: str = "the predictor", score: Any = None
+    ) -> Predictor:
+        """A predictor from its text, which may come from anyone."""
+        saved = from_text(text, name)
+        with codec.reading(name, "predictor"):
+            return cls(_named(*saved.score) if score is None else _same(score, saved.score), saved)
+
+
+def _compare(matrix: Any, thresholds: Floats) -> Bools:
+    """Sets from a plain matrix of scores."""
+    values = np.asarray(matrix, dtype=np.float64)
+    if values.ndim != 2 or np.isnan(values).any():
+        raise GCFCPError(
+            f"a matrix of scores has shape (n, L) and no NaN; this one has shape {values.shape} "
+            f"and {int(np.isnan(values).sum())} NaN"
+        )
+    sets: Bools = values <= (thresholds if thresholds.ndim == 2 else thresholds[:, None])
+    return sets
+
+
+def _named(name: str, parameters: Mapping[str, Any]) -> Any:
+    """The score of gcfcp that has this name. Any other score is known by its name and no more."""
+    return scores.from_name(name, parameters) if name in scores.NAMES else name
+
+
+def _parameters(calibration: Any) -> Mapping[str, Any]:
+    known = isinstance(calibration, Calibration)
+    return calibration.summaries[0].parameters if known else {}
+
+
+def _check_score(score: Any, calibration: Calibration) -> None:
+    name, parameters = scores.describe(score)
+    summary = calibration.summaries[0]
+    if summary.score == "unnamed" or (isinstance(score, str) and name == summary.score):
+        return
+    if (name, parameters) != (summary.score, summary.parameters):
+        raise GCFCPError(
+            f"the clients were summarised with score {summary.score!r} {summary.parameters}, the "
+            f"predictor was given {name!r} {parameters}: use the same"
+        )
+
+
+def _same(score: Any, saved: tuple[str, dict[str, Any]]) -> Any:
+    """The score that the caller brings, if it is the one that the file names."""
+    name, parameters = scores.describe(score)
+    if (name, parameters) != saved:
+        raise GCFCPError(
+            f"it was made for score {saved[0]!r} {saved[1]!s:.60}, not for {name!r} "
+            f"{parameters!s:.60}"
+        )
+    return score

@@ -1,0 +1,50 @@
+"""Where the thresholds of a predictor come from, in plain values for its file."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict
+from typing import Any
+
+from gcfcp.calibration import Calibration, screen
+from gcfcp.summary import ClientSummary
+
+
+def provenance_of(calibration: Calibration) -> dict[str, Any]:
+    """Where the thresholds come from, in plain values."""
+    first = calibration.summaries[0]
+    unlike = {s.client: str(s) for s in screen(calibration.summaries) if s.flagged}
+    return {
+        "alpha": calibration.alpha,
+        "mixture": calibration.mixture,
+        "merge": calibration.merge,
+        "recompression_delta": calibration.recompression_delta,
+        "rule": calibration.rule,
+        "representative": first.representative,
+        "model": first.model,
+        "test_weight": calibration.test_weight,
+        "clients": [
+            _client(s, calibration.shares[s.client]) | {"unlike": unlike.get(s.client)}
+            for s in calibration.summaries
+        ],
+        "guarantee": [asdict(g) for g in calibration.guarantee],
+    }
+
+
+def _client(s: ClientSummary, share: float) -> dict[str, Any]:
+    data = s.to_bytes()
+    return {
+        "client": s.client,
+        "n": s.n,
+        "share": share,
+        "delta": s.delta,
+        "min_count": s.min_count,
+        "suppressed": s.suppressed,
+        "uncovered": s.uncovered,
+        "atoms": len(s.errors),
+        "centroids": len(s.values),
+        "bytes": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "members": len(s.members),
+        "library": s.library,
+    }

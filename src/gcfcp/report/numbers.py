@@ -1,0 +1,89 @@
+"""Numbers as text. Where a number bounds something, it is rounded to the safe side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gcfcp import codec
+
+DASH = "–"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a table shows, and the number it sorts by ("" where it is not known)."""
+
+    text: str
+    value: str
+
+    @classmethod
+    def of(cls, value: Any, form: Callable[[float], str]) -> Cell:
+        known = codec.number(value)
+        if known is None:
+            return cls(DASH, "")
+        if math.isinf(known):
+            return cls("∞" if known > 0 else "−∞", "inf" if known > 0 else "-inf")
+        return cls(form(known), f"{known:.12g}")
+
+
+def whole(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def short(value: float) -> str:
+    """Four significant digits: 0.1773, 12.3, 1,204, 1.2e+07."""
+    if value == 0 or 1e-4 <= abs(value) < 1e3:
+        return f"{value:.4g}".replace("-", "−")
+    return (f"{value:,.0f}" if 1e3 <= abs(value) < 1e7 else f"{value:.3g}").replace("-", "−")
+
+
+def size(value: float) -> str:
+    return f"{value:.3g}" if value < 1e3 else short(value)
+
+
+def in_bytes(value: float) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.0f} B"
+
+
+def exact_percent(value: float) -> str:
+    return f"{100 * value:.6g}%"
+
+
+def share(value: float) -> str:
+    return f"{100 * value:.1f}%" if value >= 0.0005 or value == 0 else "<0.1%"
+
+
+def _digits(alpha: float) -> int:
+    """Decimals of a percentage that alpha makes meaningful: 1 down to 1%, 2 down to 0.1%, ..."""
+    return max(1, -math.floor(math.log10(alpha) + 1e-9) - 1)
+
+
+def percent(alpha: float) -> Callable[[float], str]:
+    return lambda value: f"{100 * value:.{_digits(alpha)}f}%"
+
+
+def rounded(alpha: float, up: bool) -> Callable[[float], str]:
+    """Rounded to the safe side: a bound must not look better than it is."""
+    scale = 10.0 ** (_digits(alpha) + 2)
+
+    def form(value: float) -> str:
+        whole = math.ceil(value * scale - 1e-6) if up else math.floor(value * scale + 1e-6)
+        return f"{100 * whole / scale:.{_digits(alpha)}f}%"
+
+    return form
+
+
+def counted(n: float, noun: str, plural: str | None = None) -> str:
+    return f"{whole(n)} {noun if n == 1 else plural or noun + 's'}"
+
+
+def listed(names: Sequence[str], limit: int = 3) -> str:
+    if len(names) <= limit + 1:
+        return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return f"{', '.join(names[:limit])} and {len(names) - limit} more"

@@ -1,0 +1,24 @@
+"""What a client sends: its summary, the bytes of it, and who signed it.
+
+| module       | what it is for                                               |
+|--------------|--------------------------------------------------------------|
+| `client`     | `summarize`: scores and memberships in, a summary out        |
+| `summary`    | `ClientSummary`: the summary itself, and what must hold in it |
+| `disclosure` | what a summary tells about the records behind it             |
+| `layout`     | the bytes of a summary                                       |
+| `signatures` | who sent a file, and the keys that are known                 |
+"""
+
+from gcfcp.summary import signatures
+from gcfcp.summary.client import assemble, rounding_limit, summarize
+from gcfcp.summary.disclosure import Disclosure
+from gcfcp.summary.summary import ClientSummary
+
+__all__ = [
+    "ClientSummary",
+    "Disclosure",
+    "assemble",
+    "rounding_limit",
+    "signatures",
+    "summarize",
+]

@@ -1,0 +1,190 @@
+"""Who sent a file: Ed25519 signatures of summaries and audits, and the keys a server knows.
+
+The checksum in a file finds accidents; anyone can compute it. A signature shows that the file is,
+to the last bit, what the holder of a key signed. It is a file of its own, named like the signed one
+with ".sig" at the end, so that whoever does not ask for signatures reads the same files as before.
+
+A key speaks for one client. A server keeps a TOML file of the keys it knows,
+
+    hospital-a = "3b6a27bcceb6a42d62a3a8d02f0d732f2f4b0b1f7e0c4f0f9f0a0f3c3a1f5b2d"
+    "clinic 7" = ["old key...", "new key..."]        # two while a key is being replaced
+
+and refuses every summary whose client is not there, that has no signature, that was changed, or
+that another client's key signed: a known site cannot speak for another one. A signature says
+nothing about whether the scores are true (see `screening`), nor which of two signed summaries of
+the same client is the newer one.
+
+What is signed is b"gcfcp signature 1\\0" and the SHA-256 of the file, so that a signature made here
+is one of nothing else. The signature's bytes (kind b"K", version 1 of the container in `codec`):
+the header has `key` and `signature` in hexadecimal digits; there is no body. Private keys are PEM
+files as OpenSSL writes them (openssl genpkey -algorithm ed25519), readable by their owner only.
+
+Needs the package cryptography: pip install 'gcfcp[sign]'.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
+
+from gcfcp import codec
+from gcfcp.errors import GCFCPError
+from gcfcp.summary.summary import ClientSummary
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+_KIND, _VERSION = b"K", 1
+_PURPOSE = b"gcfcp signature 1\0"
+SUFFIX = ".sig"
+
+KnownKeys = Mapping[str, Sequence[str]]
+"""The public keys of each client, 64 hexadecimal digits each."""
+
+
+def new_key(path: str | PathLike[str]) -> str:
+    """Write a new private key, readable by its owner only, and return its public key."""
+    _require()
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.generate()
+    pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    try:
+        # Exclusively, and closed to others from the first moment on: a key is never overwritten.
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(pem)
+    except FileExistsError:
+        raise GCFCPError(f"{fspath(path)} exists: a key is never overwritten") from None
+    except OSError as error:
+        raise GCFCPError(f"cannot write {fspath(path)}: {error.strerror}") from None
+    return _public(key)
+
+
+def public_key(path: str | PathLike[str]) -> str:
+    """The public key that belongs to a private one."""
+    return _public(_private(path))
+
+
+def sign(data: bytes, key: str | PathLike[str]) -> bytes:
+    """The signature file of these bytes by the private key in a file."""
+    private = _private(key)
+    signature = private.sign(_message(data)).hex()
+    return codec.pack(_KIND, _VERSION, {"key": _public(private), "signature": signature}, b"")
+
+
+def verify(
+    data: bytes, signature: bytes, client: str, known: KnownKeys, name: str = "the file"
+) -> None:
+    """Nothing, or a GCFCPError that says why these bytes are not known to come from `client`."""
+    _require()
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    if client not in known:
+        raise GCFCPError(f"{name} is of client {client!r}, for whom no key is known: it is refused")
+    header, body = codec.unpack(signature, _KIND, _VERSION, f"the signature of {name}")
+    try:
+        key, digits = header["key"], header["signature"]
+        if len(body) or set(header) != {"key", "signature"} or not _is_hex(digits, 128):
+            raise GCFCPError("it is not one key and one signature")
+        if key not in known[client]:
+            raise GCFCPError(f"it is by key {key!s:.16}.., which is none of {client!r}")
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(
+            bytes.fromhex(digits), _message(data)
+        )
+    except InvalidSignature:
+        raise GCFCPError(
+            f"{name} is not what {client!r} signed: the signature does not match; send it again"
+        ) from None
+    except codec.MALFORMED as error:
+        raise GCFCPError(f"the signature of {name} is refused: {codec.explain(error)}") from None
+
+
+def load_known(path: str | PathLike[str]) -> dict[str, tuple[str, ...]]:
+    """The keys that a server knows, by client."""
+    try:
+        table = tomllib.loads(codec.read(path).decode())
+        return {name: _keys(name, keys) for name, keys in table.items()}
+    except GCFCPError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise GCFCPError(f"{fspath(path)} is not a file of keys: {error!s:.200}") from None
+
+
+def load_signed(paths: Iterable[str | PathLike[str]], known: KnownKeys) -> list[ClientSummary]:
+    """Summaries with their signatures beside them; the first that is not to be trusted is an
+    error."""
+    found = []
+    for path in paths:
+        data = codec.read(path)
+        summary = ClientSummary.from_bytes(data, fspath(path))
+        verify(data, read_signature(path), summary.client, known, fspath(path))
+        found.append(summary)
+    return found
+
+
+def read_signature(path: str | PathLike[str]) -> bytes:
+    """The signature beside a file."""
+    beside = fspath(path) + SUFFIX
+    if not os.path.exists(beside):
+        raise GCFCPError(f"{fspath(path)} is not signed: there is no {beside}")
+    return codec.read(beside)
+
+
+def _keys(name: str, given: Any) -> tuple[str, ...]:
+    keys = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, list) else ()
+    if not keys or not all(_is_hex(key, 64) for key in keys):
+        raise GCFCPError(
+            f"the key of {name!r:.60} is not 64 hexadecimal digits (0-9, a-f), or a list of such"
+        )
+    return keys
+
+
+def _is_hex(text: Any, length: int) -> bool:
+    return isinstance(text, str) and len(text) == length and set(text) <= set("0123456789abcdef")
+
+
+def _message(data: bytes) -> bytes:
+    return _PURPOSE + hashlib.sha256(data).digest()
+
+
+def _private(path: str | PathLike[str]) -> Ed25519PrivateKey:
+    _require()
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    pem = codec.read(path)
+    try:
+        key = serialization.load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise GCFCPError(
+            f"{fspath(path)} is no private Ed25519 key in PEM without a password: gcfcp keygen "
+            "makes one"
+        )
+    return key
+
+
+def _public(key: Ed25519PrivateKey) -> str:
+    return key.public_key().public_bytes_raw().hex()
+
+
+def _require() -> None:
+    try:
+        import cryptography  # noqa: F401
+    except ImportError:
+        raise GCFCPError(
+            "signatures need the package cryptography: pip install 'gcfcp[sign]'"
+        ) from None

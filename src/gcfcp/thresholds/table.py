@@ -1,0 +1,115 @@
+"""Thresholds by atom: what every method ends in, and what prediction looks up.
+
+A `ThresholdTable` is a plain value: the atoms that were seen in calibration, the threshold of each,
+and the rule that gives the threshold of any other atom. One kind of table serves all methods, so
+one predictor, one audit and one report serve them too.
+
+Cost of a lookup: some nanoseconds for each row. An atom that was not seen is solved once and kept.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from gcfcp.arrays import Bools, Floats
+from gcfcp.errors import GCFCPError, GCFCPWarning
+from gcfcp.groups import AtomLookup, Groups, find_atoms
+from gcfcp.solver import Coreset
+from gcfcp.thresholds.rules import Constant, Rule, SeenOnly, Simultaneous
+
+
+@dataclass(frozen=True, eq=False)
+class ThresholdTable:
+    """The thresholds of a calibration by atom, and the rule that they follow.
+
+    The thresholds belong to this alpha and to no other: calibrate again for another alpha, or use
+    `Calibration.retarget`.
+    """
+
+    groups: Groups
+    alpha: Fraction
+    membership: Bools  # (a, G): the atoms that were seen
+    thresholds_by_atom: Floats  # (a,): the threshold of each of them
+    source: Rule = field(repr=False)  # where the thresholds of all other atoms come from
+
+    def __post_init__(self) -> None:
+        solved_for = getattr(self.source, "alpha", self.alpha)
+        if solved_for != self.alpha:
+            raise GCFCPError(
+                f"alpha={self.alpha} is not the alpha={solved_for} that these thresholds were "
+                "solved for: calibrate again, or use Calibration.retarget"
+            )
+
+    @classmethod
+    def by_rule(
+        cls, groups: Groups, alpha: Fraction, membership: Bools, source: Rule
+    ) -> ThresholdTable:
+        """The table of these atoms by a rule."""
+        solve = source.solve if isinstance(source, Simultaneous) else source.thresholds
+        return cls(groups, alpha, membership, solve(membership), source)
+
+    @property
+    def rule(self) -> str:
+        """The name of the rule: simultaneous, max, first or constant."""
+        return self.source.name
+
+    @property
+    def coreset(self) -> Coreset | None:
+        """The weighted scores that the simultaneous rule solves; None for the other rules."""
+        return self.source.coreset if isinstance(self.source, Simultaneous) else None
+
+    @cached_property
+    def _lookup(self) -> AtomLookup:
+        return AtomLookup(self.membership)
+
+    def thresholds(self, membership: Any, threshold_rng: Generator | None = None) -> Floats:
+        """The threshold of every row: (n, G) gives (n,), label-dependent (n, L, G) gives (n, L).
+
+        With `threshold_rng` the thresholds are randomised (Gibbs et al.): the dual threshold of
+        each row is drawn from [-alpha w_test, (1 - alpha) w_test], which makes coverage exact
+        instead of conservative for one client without ties. A threshold can then be -inf, which
+        gives an empty set, as easily as +inf. Only the simultaneous rule has this.
+        """
+        shape = np.shape(membership)
+        matrix = self.groups.check(membership, label_dependent=len(shape) == 3)
+        rows = matrix.reshape(-1, len(self.groups))
+        values = self._of(rows) if threshold_rng is None else self._randomised(rows, threshold_rng)
+        return values.reshape(matrix.shape[:-1])
+
+    def _of(self, rows: Bools) -> Floats:
+        if isinstance(self.source, Constant):
+            return self.source.thresholds(rows)
+        place = self._lookup.find(rows)
+        values = np.append(self.thresholds_by_atom, np.nan)[place]
+        unseen = place < 0
+        if unseen.any():
+            atoms = find_atoms(np.ascontiguousarray(rows[unseen]))
+            _warn_of_uncovered(atoms.uncovered)
+            values[unseen] = self.source.thresholds(atoms.membership)[atoms.index]
+        return values
+
+    def _randomised(self, rows: Bools, rng: Generator) -> Floats:
+        if isinstance(self.source, SeenOnly):
+            self.source.thresholds(rows)  # It raises the error that says what is missing.
+        if not isinstance(self.source, Simultaneous):
+            raise GCFCPError(
+                f"rule {self.rule!r} has no randomised thresholds: leave threshold_rng out"
+            )
+        return self.source.randomised(rows, rng)
+
+
+def _warn_of_uncovered(count: int) -> None:
+    if count:
+        warnings.warn(
+            f"{count} rows belong to no group: nothing is promised for them and their "
+            "threshold is +inf; Groups.with_all() adds a group that everyone belongs to",
+            GCFCPWarning,
+            stacklevel=4,
+        )

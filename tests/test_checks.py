@@ -1,0 +1,234 @@
+"""What may be given: every rule once, and the same one wherever it is asked.
+
+A number may be any real number of Python or NumPy. Whoever takes alpha, delta, min_count, eta or
+confidence takes it in all of these types, gives the same result for each, and refuses the same
+values in the same words.
+"""
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gcfcp
+from gcfcp import GCFCPError, checks
+
+GROUPS = gcfcp.Groups(["all", "some"])
+RNG = np.random.default_rng(0)
+SCORES = RNG.random(60)
+MEMBERSHIP = np.column_stack([np.ones(60, bool), RNG.random(60) < 0.5])
+
+TENTHS = [0.1, Fraction(1, 10), np.float64(0.1), np.float32(0.1), np.longdouble(0.1)]
+FIVES = [5, Fraction(5), np.int64(5), np.int8(5), np.uint16(5)]
+DELTAS = [250, 250.0, Fraction(250), np.float32(250), np.int32(250)]
+NO_NUMBERS = ["x", None, True, np.True_, 1j, [0.1], np.array([0.1]), Decimal("0.1"), {}]
+
+
+def summary(**options):
+    return gcfcp.summarize(SCORES, MEMBERSHIP, groups=GROUPS, client="a", **options)
+
+
+def audited(**options):
+    return gcfcp.audit(SCORES < 0.9, MEMBERSHIP, groups=GROUPS, client="a", **options)
+
+
+# --- numbers of every type, everywhere ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alpha", TENTHS)
+def test_alpha_is_taken_in_every_type(alpha):
+    expected = gcfcp.calibrate([summary()], 0.1)
+    found = gcfcp.calibrate([summary()], alpha)
+    assert found.alpha == 0.1
+    assert found.threshold_table.alpha == Fraction(1, 10)
+    assert found.atoms == expected.atoms
+    assert expected.retarget(alpha=alpha).atoms == expected.atoms
+    assert gcfcp.plan([summary()], alpha).alpha == 0.1
+    assert audited(alpha=alpha).alpha == 0.1
+    assert gcfcp.merge_audits([audited()], alpha=alpha).alpha == 0.1
+    assert gcfcp.methods.fedcp([(SCORES, MEMBERSHIP)], alpha).threshold_table.alpha == Fraction(
+        1, 10
+    )
+
+
+@pytest.mark.parametrize("tenth", TENTHS)
+def test_eta_confidence_and_margin_are_taken_in_every_type(tenth):
+    expected = gcfcp.calibrate([summary()], 0.1, eta=0.1)
+    assert gcfcp.calibrate([summary()], 0.1, eta=tenth).guarantee == expected.guarantee
+    report = gcfcp.merge_audits([audited()], alpha=0.2, confidence=tenth, margin=tenth)
+    assert report == gcfcp.merge_audits([audited()], alpha=0.2, confidence=0.1, margin=0.1)
+
+
+@pytest.mark.parametrize("five", FIVES)
+def test_min_count_is_taken_in_every_type(five):
+    assert summary(min_count=five).to_bytes() == summary(min_count=5).to_bytes()
+    assert audited(min_count=five).to_bytes() == audited(min_count=5).to_bytes()
+
+
+@pytest.mark.parametrize("delta", DELTAS)
+def test_delta_is_taken_in_every_type(delta):
+    assert summary(delta=delta).to_bytes() == summary(delta=250).to_bytes()
+    assert gcfcp.TDigest.from_values(SCORES, delta) == gcfcp.TDigest.from_values(SCORES, 250)
+    builder = gcfcp.DigestBuilder(delta)
+    builder.add(SCORES)
+    assert builder.digest() == gcfcp.TDigest.from_values(SCORES, 250)
+    merged = gcfcp.merge([summary()], "region", delta)
+    assert merged.to_bytes() == gcfcp.merge([summary()], "region", 250).to_bytes()
+    again = gcfcp.calibrate([summary()], 0.1, merge="recompress", delta=delta)
+    assert again.atoms == gcfcp.calibrate([summary()], 0.1, merge="recompress", delta=250).atoms
+
+
+@pytest.mark.parametrize("weight", [0.5, Fraction(1, 2), np.float32(0.5), np.float16(0.5)])
+def test_weights_of_a_mixture_are_taken_in_every_type(weight):
+    other = gcfcp.summarize(SCORES[:30], MEMBERSHIP[:30], groups=GROUPS, client="b")
+    found = gcfcp.calibrate([summary(), other], 0.2, {"a": weight, "b": weight})
+    assert found.shares == {"a": 0.5, "b": 0.5}
+    assert found.atoms == gcfcp.calibrate([summary(), other], 0.2, "uniform").atoms
+
+
+TAKERS = {
+    "alpha": [
+        lambda x: gcfcp.calibrate([summary()], x),
+        lambda x: gcfcp.plan([summary()], x),
+        lambda x: gcfcp.merge_audits([audited()], alpha=x),
+        lambda x: gcfcp.methods.split_cp([(SCORES, MEMBERSHIP)], x),
+    ],
+    "eta": [lambda x: gcfcp.calibrate([summary()], 0.1, eta=x)],
+    "confidence": [lambda x: gcfcp.merge_audits([audited()], alpha=0.1, confidence=x)],
+    "delta": [
+        lambda x: summary(delta=x),
+        lambda x: gcfcp.TDigest.from_values(SCORES, delta=x),
+        lambda x: gcfcp.DigestBuilder(x),
+    ],
+    "min_count": [lambda x: summary(min_count=x), lambda x: audited(min_count=x)],
+}
+
+
+@pytest.mark.parametrize("name", TAKERS)
+@pytest.mark.parametrize("value", NO_NUMBERS, ids=repr)
+def test_what_is_no_number_is_refused_by_name_in_one_line(name, value):
+    for take in TAKERS[name]:
+        if value is None and take is TAKERS["alpha"][2]:
+            continue  # None asks for what the audits say.
+        with pytest.raises(GCFCPError) as refused:
+            take(value)
+        assert str(refused.value).startswith(f"{name}=")
+        assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["alpha", "eta", "confidence"])
+@pytest.mark.parametrize(
+    "value", [0, 1, -0.1, 1.2, math.nan, math.inf, Fraction(3, 2), np.int64(1)]
+)
+def test_probabilities_lie_between_0_and_1(name, value):
+    for take in TAKERS[name]:
+        with pytest.raises(GCFCPError, match=rf"^{name}=.* is not in \(0, 1\)$"):
+            take(value)
+
+
+# --- the rules themselves -------------------------------------------------------------------------
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**6))
+def test_a_float_stands_for_its_simplest_fraction(numerator, denominator):
+    number = Fraction(numerator, denominator)
+    found = checks.rational(float(number))
+    assert float(found) == float(number)
+    assert found.denominator <= denominator
+    assert checks.rational(number) is number
+
+
+def test_a_float_that_no_simple_fraction_equals_stands_for_itself():
+    assert checks.rational(math.pi) == Fraction(math.pi)
+    assert checks.rational(2.0**-60) == Fraction(1, 2**60)
+
+
+def test_narrow_floats_count_as_what_they_print():
+    assert checks.as_float(np.float32(0.1)) == 0.1
+    assert checks.as_float(np.float16(0.3)) == 0.3
+    assert checks.rational(np.float32(0.7)) == Fraction(7, 10)
+
+
+def test_whole_numbers_have_both_their_limits():
+    assert checks.whole("x", 3, 3) == 3
+    assert checks.whole("x", 2**53 - 1) == 2**53 - 1
+    assert type(checks.whole("x", np.int64(7))) is int
+    for wrong in (2, 3.0, Fraction(7, 2), -1, 2**53, math.inf, True):
+        with pytest.raises(GCFCPError, match="x="):
+            checks.whole("x", wrong, 3)
+
+
+def test_counts_of_a_file_are_plain_integers():
+    assert checks.count("n", 0) == 0
+    for wrong in (-1, 2**53, 1.0, np.int64(1), True, None, "1"):
+        with pytest.raises(GCFCPError, match="n="):
+            checks.count("n", wrong)
+
+
+def test_shares_include_0_and_not_1():
+    assert checks.share("margin", 0) == 0.0
+    assert checks.share("margin", np.float32(0.3)) == 0.3
+    for wrong in (1, -0.1, math.nan, None):
+        with pytest.raises(GCFCPError, match=r"margin=.* is not in \[0, 1\)"):
+            checks.share("margin", wrong)
+
+
+def test_finite_numbers_from_a_least_one_on():
+    assert checks.at_least("clip", 1, 1) == 1.0
+    for wrong in (0.999, math.inf, -math.inf, math.nan, "1", 10**400):
+        with pytest.raises(GCFCPError, match=r"clip=.* is not a finite number of at least 1: more"):
+            checks.at_least("clip", wrong, 1, "more")
+
+
+def test_a_choice_names_what_there_is():
+    assert checks.choice("merge", "pool", "pool", "recompress") == "pool"
+    with pytest.raises(GCFCPError, match="merge='Pool' is neither 'pool' nor 'recompress'"):
+        checks.choice("merge", "Pool", "pool", "recompress")
+    with pytest.raises(GCFCPError, match="rule=3 is none of a, b, c"):
+        checks.choice("rule", 3, "a", "b", "c")
+
+
+def test_names_are_printable_and_not_endless():
+    assert checks.name("client", "Zürich 7") == "Zürich 7"
+    assert checks.name("client", "x" * 200) == "x" * 200
+    for wrong in ("", "  ", "x" * 201, "a\tb", "\u202eevil", "a\u00a0b", 7, None, b"a"):
+        with pytest.raises(GCFCPError, match=r"client=.* is not a name"):
+            checks.name("client", wrong)
+
+
+def test_names_of_groups_may_hold_what_is_not_printable_but_no_control_characters():
+    assert checks.group_name_problem("over\u00a065") is None
+    assert checks.group_name_problem("x" * 200) is None
+    for wrong, why in {
+        "": "empty",
+        " \n": "empty",
+        "a\nb": "control",
+        "a\u2028b": "control",
+        "\ud800": "UTF-8",
+        "x" * 201: "201 characters",
+    }.items():
+        assert why in checks.group_name_problem(wrong)
+    assert "not a string" in checks.group_name_problem(7)
+
+
+def test_scores_are_numbers_or_infinity():
+    assert checks.scores("scores", [1, 2.5, math.inf]).tolist() == [1.0, 2.5, math.inf]
+    masked = np.ma.MaskedArray([1.0, 2.0], mask=[False, True])
+    for wrong, why in (
+        ([1.0, math.nan], "1 of 2 scores are NaN, the first at position 1"),
+        ([-math.inf, 1.0, -math.inf], "2 of 3 scores are -inf, the first at position 0"),
+        (masked, "1 of 2 scores are NaN"),
+        ([None, 1.0], "scores are NaN"),
+        (["1"], "cannot be read as numbers"),
+        ([1j], "cannot be read as numbers"),
+        ([[1.0]], "of shape"),
+        ([], "is empty"),
+    ):
+        with pytest.raises(GCFCPError, match=why):
+            checks.scores("scores", wrong)
+    with pytest.raises(GCFCPError, match="position 11"):
+        checks.refuse_unusable("scores", np.array([0.0, math.nan]), 10)

@@ -1,0 +1,163 @@
+"""Signed summaries are taken from the clients whose keys are known, and from nobody else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import gcfcp
+from gcfcp import GCFCPError, codec
+from gcfcp.cli import entry as cli
+from gcfcp.summary import signatures
+
+pytest.importorskip("cryptography", reason="signatures need gcfcp[sign]")
+
+
+def summary(client: str, seed: int = 0) -> gcfcp.ClientSummary:
+    rng = np.random.default_rng(seed)
+    groups = gcfcp.Groups(["all"])
+    return gcfcp.summarize(rng.random(50), np.ones((50, 1), bool), groups=groups, client=client)
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> dict[str, Path]:
+    """Two sites with keys, summaries and signatures, and the server's file of keys."""
+    lines = []
+    for name in ("a", "b"):
+        public = signatures.new_key(tmp_path / f"{name}.key")
+        lines.append(f'{name} = "{public}"\n')
+        summary(name).save(tmp_path / f"{name}.gcfcp")
+        data = (tmp_path / f"{name}.gcfcp").read_bytes()
+        (tmp_path / f"{name}.gcfcp.sig").write_bytes(
+            signatures.sign(data, tmp_path / f"{name}.key")
+        )
+    (tmp_path / "keys.toml").write_text("".join(lines))
+    return {path.name: path for path in tmp_path.iterdir()}
+
+
+def test_what_known_clients_signed_is_taken(sites: dict[str, Path]) -> None:
+    known = signatures.load_known(sites["keys.toml"])
+    found = signatures.load_signed([sites["a.gcfcp"], sites["b.gcfcp"]], known)
+    assert [s.client for s in found] == ["a", "b"]
+    assert found[0] == summary("a")
+
+
+def test_a_signature_of_other_bytes_is_refused(sites: dict[str, Path]) -> None:
+    summary("a", seed=1).save(sites["a.gcfcp"])
+    with pytest.raises(GCFCPError, match="not what 'a' signed"):
+        signatures.load_signed([sites["a.gcfcp"]], signatures.load_known(sites["keys.toml"]))
+
+
+def test_every_bit_of_the_signature_counts(sites: dict[str, Path]) -> None:
+    known = signatures.load_known(sites["keys.toml"])
+    data = sites["a.gcfcp"].read_bytes()
+    header, _ = codec.unpack(sites["a.gcfcp.sig"].read_bytes(), b"K", 1, "x")
+    for i in range(0, 128, 7):
+        digits = header["signature"]
+        other = format(int(digits[i], 16) ^ 1, "x")
+        forged = codec.pack(
+            b"K", 1, header | {"signature": digits[:i] + other + digits[i + 1 :]}, b""
+        )
+        with pytest.raises(GCFCPError, match="not what 'a' signed"):
+            signatures.verify(data, forged, "a", known)
+
+
+def test_a_known_site_cannot_speak_for_another(sites: dict[str, Path]) -> None:
+    known = signatures.load_known(sites["keys.toml"])
+    data = summary("b", seed=1).to_bytes()
+    with pytest.raises(GCFCPError, match="which is none of 'b'"):
+        signatures.verify(data, signatures.sign(data, sites["a.key"]), "b", known)
+
+
+def test_unknown_clients_and_missing_signatures_are_refused(sites: dict[str, Path]) -> None:
+    known = signatures.load_known(sites["keys.toml"])
+    data = summary("c").to_bytes()
+    with pytest.raises(GCFCPError, match="no key is known"):
+        signatures.verify(data, signatures.sign(data, sites["a.key"]), "c", known)
+    sites["b.gcfcp.sig"].unlink()
+    with pytest.raises(GCFCPError, match="not signed"):
+        signatures.load_signed([sites["b.gcfcp"]], known)
+
+
+def test_a_key_can_be_replaced(sites: dict[str, Path], tmp_path: Path) -> None:
+    old = signatures.public_key(sites["a.key"])
+    new = signatures.new_key(tmp_path / "new.key")
+    (tmp_path / "both.toml").write_text(f'a = ["{old}", "{new}"]\n')
+    data = sites["a.gcfcp"].read_bytes()
+    known = signatures.load_known(tmp_path / "both.toml")
+    for key in (sites["a.key"], tmp_path / "new.key"):
+        signatures.verify(data, signatures.sign(data, key), "a", known)
+
+
+def test_private_keys_are_closed_to_others_and_never_overwritten(sites: dict[str, Path]) -> None:
+    assert sites["a.key"].stat().st_mode & 0o777 == 0o600
+    before = sites["a.key"].read_bytes()
+    with pytest.raises(GCFCPError, match="never overwritten"):
+        signatures.new_key(sites["a.key"])
+    assert sites["a.key"].read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('a = "abc"', "64 hexadecimal"),
+        ('a = "' + "G" * 64 + '"', "64 hexadecimal"),
+        ("a = []", "64 hexadecimal"),
+        ("a = 1", "64 hexadecimal"),
+        ("a", "not a file of keys"),
+        ("a = " + "[" * 5000, "not a file of keys"),
+        ("\ud800", "not a file of keys"),
+    ],
+)
+def test_a_bad_file_of_keys_says_so(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "keys.toml").write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(GCFCPError, match=words):
+        signatures.load_known(tmp_path / "keys.toml")
+
+
+@pytest.mark.parametrize("bad", [b"", b"GCFCP", b"x" * 200])
+def test_a_bad_key_or_signature_says_so(sites: dict[str, Path], bad: bytes) -> None:
+    sites["a.key"].write_bytes(bad)
+    with pytest.raises(GCFCPError, match="no private Ed25519 key"):
+        signatures.sign(b"", sites["a.key"])
+    known = signatures.load_known(sites["keys.toml"])
+    with pytest.raises(GCFCPError, match="signature of the file"):
+        signatures.verify(b"", bad, "a", known)
+
+
+def test_the_command_line_refuses_what_is_not_signed(sites: dict[str, Path]) -> None:
+    folder = sites["a.key"].parent
+    runner = CliRunner()
+
+    def run(*arguments: str) -> None:
+        result = runner.invoke(cli.app, list(arguments), catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+
+    both = [str(sites["a.gcfcp"]), str(sites["b.gcfcp"])]
+    keys = ["--known-keys", str(sites["keys.toml"])]
+    run("plan", *both, *keys)
+    run("calibrate", *both, *keys, "-o", str(folder / "predictor.json"))
+    summary("c").save(folder / "c.gcfcp")
+    run("keygen", "-o", str(folder / "c.key"))
+    run("sign", str(folder / "c.gcfcp"), "--key", str(folder / "c.key"))
+    assert (folder / "c.gcfcp.sig").exists()
+    with pytest.raises(GCFCPError, match="no key is known"):
+        run("calibrate", *both, str(folder / "c.gcfcp"), *keys, "-o", str(folder / "p.json"))
+    assert not (folder / "p.json").exists()
+    run("calibrate", *both, str(folder / "c.gcfcp"), "-o", str(folder / "p.json"))
+
+
+def test_without_the_package_one_line_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['cryptography'] = None\n"
+        "from gcfcp.summary import signatures\n"
+        "try: signatures.new_key('/nonexistent/x')\n"
+        "except ValueError as e: print(e)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'gcfcp[sign]'" in out.stdout

@@ -1,0 +1,678 @@
+"""What leaves a client: the same bytes for the same data, nothing more than said, or an error."""
+
+import json
+import math
+import os
+import struct
+import tracemalloc
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import gcfcp
+from gcfcp import (
+    ClientSummary,
+    DigestBuilder,
+    GCFCPError,
+    GCFCPWarning,
+    Groups,
+    TDigest,
+    codec,
+    scores,
+    summarize,
+)
+from gcfcp.summary import assemble
+
+THREE = Groups(["all", "female", "over_65"])
+
+
+def records(n=1000, seed=0, groups=THREE, kind="exponential"):
+    rng = np.random.default_rng(seed)
+    membership = rng.random((n, len(groups))) < 0.4
+    membership[:, 0] = True
+    scores = {
+        "exponential": lambda: rng.exponential(size=n),
+        "discrete": lambda: rng.integers(0, 4, size=n) / 3,
+        "negative": lambda: -rng.exponential(size=n),
+        "infinite": lambda: np.where(rng.random(n) < 0.05, np.inf, rng.normal(size=n)),
+    }[kind]()
+    return scores, membership
+
+
+def summary(n=1000, seed=0, groups=THREE, kind="exponential", client="hospital-a", **options):
+    return summarize(*records(n, seed, groups, kind), groups=groups, client=client, **options)
+
+
+# --- what it says ---------------------------------------------------------------------------------
+
+
+def test_each_atom_is_the_digest_of_its_scores():
+    scores, membership = records()
+    s = summary(delta=25, representative="mean")
+    rows, index = np.unique(membership, axis=0, return_inverse=True)
+    assert np.array_equal(s.membership, rows)
+    for a in range(len(rows)):
+        digest = TDigest.from_values(scores[index.ravel() == a], 25)
+        own = slice(s.start[a], s.start[a + 1])
+        assert np.array_equal(s.values[own], digest.means)
+        assert np.array_equal(s.counts[own], digest.weights)
+        assert s.errors[a] == digest.error_weight
+        assert s.atom_counts[a] == digest.total
+    assert (s.client, s.n, s.delta, s.representative) == ("hospital-a", 1000, 25.0, "mean")
+    assert (s.score, s.parameters, s.model) == ("unnamed", {}, None)
+    assert s.library == f"gcfcp {gcfcp.__version__}"
+
+
+def test_score_and_model_travel():
+    s = summary(score=gcfcp.scores.RAPS(lam=0.02, k_reg=3), model="sha256:abc")
+    assert (s.score, s.model) == ("raps", "sha256:abc")
+    assert s.parameters == {"lam": 0.02, "k_reg": 3, "randomized": True}
+
+    class Own:
+        def __init__(self):
+            self.parameters = {"width": np.float32(0.5), "knots": np.int64(3)}
+
+    assert scores.describe(Own()) == ("Own", {"width": 0.5, "knots": 3})
+    assert ClientSummary.from_bytes(summary(score=Own()).to_bytes()).parameters["knots"] == 3
+    assert summary(score="my score").score == "my score"
+
+
+def test_arrays_are_read_only():
+    s = summary()
+    for name in ("membership", "start", "values", "counts", "errors"):
+        with pytest.raises(ValueError):
+            getattr(s, name)[0] = 0
+
+
+# --- the same data give the same bytes ------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    data=st.lists(
+        st.tuples(
+            st.one_of(st.floats(-1e6, 1e6), st.sampled_from([0.0, -0.0, 1.0, math.inf])),
+            st.tuples(st.just(True), st.booleans(), st.booleans()),
+        ),
+        min_size=1,
+        max_size=60,
+    ),
+    order=st.randoms(use_true_random=False),
+    delta=st.sampled_from([2, 5.0, 250]),
+    representative=st.sampled_from(["mean", "upper"]),
+    min_count=st.integers(1, 6),
+)
+def test_row_order_makes_no_difference_and_the_round_trip_none(
+    data, order, delta, representative, min_count
+):
+    def bytes_of(rows):
+        return summarize(
+            [score for score, _ in rows],
+            [row for _, row in rows],
+            groups=THREE,
+            client="k",
+            delta=delta,
+            representative=representative,
+            min_count=min_count,
+        ).to_bytes()
+
+    shuffled = list(data)
+    order.shuffle(shuffled)
+    written = bytes_of(data)
+    assert bytes_of(shuffled) == written
+    read = ClientSummary.from_bytes(written)
+    assert read.to_bytes() == written
+    assert read == ClientSummary.from_bytes(written)
+    assert hash(read) == hash(ClientSummary.from_bytes(written))
+
+
+def test_the_type_of_the_input_makes_no_difference():
+    import pandas as pd
+    import polars as pl
+
+    scores, membership = records(50)
+    expected = summary(50).to_bytes()
+    for s, m in [
+        (scores.tolist(), membership.tolist()),
+        (pd.Series(scores), pd.DataFrame(membership, columns=THREE.names)),
+        (pl.Series(scores), pl.DataFrame(membership, schema=list(THREE.names))),
+        (scores, membership.astype(float)),
+        (np.asfortranarray(scores), np.asfortranarray(membership)),
+    ]:
+        assert summarize(s, m, groups=THREE, client="hospital-a").to_bytes() == expected
+    same = {"delta": np.int64(250), "min_count": np.int32(1)}
+    assert summarize(scores, membership, groups=THREE, client="hospital-a", **same) == summary(50)
+
+
+def test_the_data_are_left_as_they_were():
+    scores, membership = records(50)
+    before = scores.copy(), membership.copy()
+    summarize(scores, membership, groups=THREE, client="k")
+    assert np.array_equal(scores, before[0])
+    assert np.array_equal(membership, before[1])
+
+
+def test_a_stream_gives_the_same_summary():
+    scores, membership = records(3000)
+    rows, index = np.unique(membership, axis=0, return_inverse=True)
+    builders = []
+    for a in range(len(rows)):
+        builders.append(DigestBuilder(25, "upper"))
+        for chunk in np.array_split(scores[index.ravel() == a], 7):
+            builders[-1].add(chunk)
+    s = assemble(
+        builders, rows, groups=THREE, client="hospital-a", delta=25, representative="upper",
+        min_count=1, score=None, model=None,
+    )  # fmt: skip
+    assert s == summary(3000, delta=25)
+
+
+# --- the format, from its documentation alone -----------------------------------------------------
+
+
+def read_by_the_book(data):
+    """Written from the docstrings of gcfcp.codec and gcfcp.summary.layout and nothing else."""
+    length = int.from_bytes(data[8:12], "little")
+    header, body = json.loads(data[12 : 12 + length]), data[12 + length : -32]
+    a, m, w = header["atoms"], header["centroids"], header["width"]
+    key = -(-len(header["groups"]) // 8)
+    keys, body = body[: a * key], body[a * key :]
+    whole = [int.from_bytes(body[w * i : w * i + w], "little") for i in range(2 * a + m)]
+    values = struct.unpack(f"<{m}d", body[w * len(whole) :])
+    atoms, at = [], 0
+    for i in range(a):
+        bits = "".join(f"{byte:08b}" for byte in keys[key * i : key * i + key])
+        names = [g for g, bit in zip(header["groups"], bits, strict=False) if bit == "1"]
+        size = whole[i]
+        atoms.append((names, whole[a + i], whole[2 * a + at : 2 * a + at + size],
+                      list(values[at : at + size])))  # fmt: skip
+        at += size
+    return header, atoms
+
+
+@pytest.mark.parametrize(("G", "n"), [(1, 1), (1, 10), (3, 100_000), (8, 2000), (9, 10), (17, 500)])
+def test_the_documentation_is_enough_to_read_it(G, n):
+    groups = Groups([f"g{i}" for i in range(G)])
+    s = summary(n, groups=groups, kind="infinite", delta=10)
+    header, atoms = read_by_the_book(s.to_bytes())
+    assert header["n"] == n
+    assert header["groups"] == list(groups.names)
+    assert len(atoms) == len(s.errors)
+    for i, (names, error, counts, values) in enumerate(atoms):
+        own = slice(s.start[i], s.start[i + 1])
+        assert names == [
+            g for g, member in zip(groups.names, s.membership[i], strict=True) if member
+        ]
+        assert (error, counts, values) == (
+            s.errors[i],
+            s.counts[own].tolist(),
+            s.values[own].tolist(),
+        )
+
+
+def test_it_is_small():
+    groups = Groups.from_toml_text(
+        "\n".join(f"group_number_{i:02d} = \"age >= {i} and sex = 'F'\"" for i in range(16))
+    )
+    rng = np.random.default_rng(0)
+    membership = np.eye(16, dtype=bool)[rng.integers(16, size=200_000)]
+    s = summarize(
+        rng.random(200_000), membership, groups=groups, client="a hospital of usual name",
+        score=gcfcp.scores.RAPS(), model="sha256:" + "0" * 64,
+    )  # fmt: skip
+    data = s.to_bytes()
+    header = int.from_bytes(data[8:12], "little")
+    named = summarize(
+        rng.random(2000), membership[:2000], groups=Groups(groups.names), client="a hospital",
+        score=gcfcp.scores.RAPS(), model="sha256:" + "0" * 64,
+    )  # fmt: skip
+    assert int.from_bytes(named.to_bytes()[8:12], "little") < 1000
+    assert header < 1700  # with sixteen conditions, which are 500 characters by themselves
+    assert (len(data) - header) / len(s.values) <= 12
+
+
+def test_large_clusters_still_take_twelve_bytes_a_centroid():
+    values = np.arange(3_000_000, dtype=np.float64)
+    everyone = np.ones((len(values), 1), dtype=bool)
+    s = summarize(values, everyone, groups=Groups(["all"]), client="k", delta=50)
+    assert s.counts.max() > 2**16
+    data = s.to_bytes()
+    assert (len(data) - 12 - int.from_bytes(data[8:12], "little") - 32) / len(s.values) <= 12
+
+
+# --- what is refused when it is read --------------------------------------------------------------
+
+
+def rewritten(s, body=None, **fields):
+    """The summary's bytes with a header of one's own and a checksum that is right."""
+    data = s.to_bytes()
+    length = int.from_bytes(data[8:12], "little")
+    header = json.loads(data[12 : 12 + length])
+    for key, value in fields.items():
+        if value is ...:
+            del header[key]
+        else:
+            header[key] = value
+    text = json.dumps(header, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode(
+        "utf-8", "surrogatepass"
+    )
+    return resealed(text, data[12 + length : -32] if body is None else body)
+
+
+def resealed(text, body):
+    import hashlib
+
+    data = b"GCFCPS" + struct.pack("<HI", 1, len(text)) + text + body
+    return data + hashlib.sha256(data).digest()
+
+
+def body_of(s):
+    data = s.to_bytes()
+    return bytearray(data[12 + int.from_bytes(data[8:12], "little") : -32])
+
+
+def refused(data, words=None):
+    """One GCFCPError of one line, and no more memory than the file's size warrants."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(GCFCPError, match=words) as error:
+            ClientSummary.from_bytes(data, "k.gcfcp")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert str(error.value).startswith("k.gcfcp ")
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 500
+    assert peak < 300_000 + 40 * len(data), f"{peak} bytes for a file of {len(data)}"
+
+
+def test_every_truncation_and_every_flipped_bit_is_refused():
+    data = summary(30, delta=5).to_bytes()
+    for length in range(len(data)):
+        with pytest.raises(GCFCPError):
+            ClientSummary.from_bytes(data[:length])
+    for place in range(len(data)):
+        altered = bytearray(data)
+        altered[place] ^= 1 << place % 8
+        with pytest.raises(GCFCPError):
+            ClientSummary.from_bytes(bytes(altered))
+
+
+@pytest.mark.parametrize("key", list(json.loads(summary().to_bytes()[12:].split(b"}")[0] + b"}}")))
+@pytest.mark.parametrize(
+    "value", [..., None, -1, 1.5, math.nan, math.inf, 2**70, "", "x\ny", [], {}, [[1]], True]
+)
+def test_a_hostile_header_is_refused_field_by_field(key, value):
+    s = summary(40, delta=5)
+    if (key, value) in [("model", None), ("predicates", None), ("members", [])]:
+        return  # what it says already
+    if (key, value) in [("parameters", {}), ("suppressed_groups", []), ("delta", 2**70)]:
+        return  # what it says already, or a number like others
+    refused(rewritten(s, **{key: value}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"n": 41}, "add up"),
+        ({"n": 10**9}, "add up"),
+        ({"suppressed": 1}, "add up|suppressed_groups"),
+        ({"suppressed": 1, "n": 41, "suppressed_groups": [2, 0, 0]}, "suppressed_groups"),
+        ({"uncovered": 5}, "add up"),
+        ({"min_count": 3}, "below min_count=3"),
+        ({"delta": 1.99}, "at least 2"),
+        ({"representative": "median"}, "neither"),
+        ({"client": "a\x1bb"}, "printable"),
+        ({"client": " "}, "printable"),
+        ({"client": "x" * 201}, "printable"),
+        ({"client": "\ud800"}, "UTF-8|JSON|printable"),
+        ({"score": "a\u202eb"}, "printable"),
+        ({"model": "\x00"}, "printable"),
+        ({"library": "a\nb"}, "printable"),
+        ({"groups": ["all", "female", "all"]}, "twice"),
+        ({"groups": ["all", "female", "over\n65"]}, "control"),
+        ({"groups": ["all", "female", "other"]}, "fingerprint"),
+        ({"fingerprint": "0" * 64}, "fingerprint"),
+        ({"parameters": {"lam": math.nan}}, "not finite"),
+        ({"parameters": {"lam": [1]}}, "plain values"),
+        ({"parameters": {"a\tb": 1}}, "printable"),
+        ({"members": [["b", 20], ["a", 20]]}, "ascending"),
+        ({"members": [["a", 20], ["a", 20]]}, "ascending"),
+        ({"members": [["a", 20], ["b", 21]]}, "add up"),
+        ({"members": [["a", 0], ["b", 40]]}, "positive whole number"),
+        ({"members": [["hospital-a", 40]]}, "one way"),
+        ({"atoms": 2**62}, "header asks for"),
+        ({"centroids": 2**62}, "header asks for"),
+        ({"atoms": 2**40, "centroids": 0}, "header asks for"),
+        ({"width": 9}, "make no sense"),
+        ({"width": 0}, "make no sense"),
+        ({"more": 1}, "one way"),
+    ],
+)  # fmt: skip
+def test_a_header_that_does_not_fit_is_refused(fields, words):
+    refused(rewritten(summary(40, delta=5), **fields), words)
+
+
+def test_a_header_written_in_another_way_is_refused():
+    data = summary(40).to_bytes()
+    length = int.from_bytes(data[8:12], "little")
+    header = json.loads(data[12 : 12 + length])
+    refused(resealed(json.dumps(header).encode(), data[12 + length : -32]), "one way")
+    twice = data[12 : 12 + length].replace(b'"n":40', b'"n":40,"n":40')
+    refused(resealed(twice, data[12 + length : -32]), "one way")
+    refused(resealed(b'{"a":' * 20_000 + b"1" + b"}" * 20_000, b""), "JSON")
+
+
+def layout(s):
+    """Where the parts of the body begin: keys, sizes, errors, counts, values, end."""
+    a, m = len(s.errors), len(s.values)
+    w = (len(body_of(s)) - 8 * m - a * -(-len(s.groups) // 8)) // (2 * a + m)
+    return np.cumsum([0, a * -(-len(s.groups) // 8), a * w, a * w, m * w, 8 * m]), w
+
+
+def test_a_body_that_does_not_fit_is_refused():
+    s = summary(40, delta=5)
+    at, w = layout(s)
+    assert w == 1
+
+    def altered(place, value):
+        body = body_of(s)
+        body[place : place + len(value)] = value
+        return rewritten(s, body=bytes(body))
+
+    def number(i, value):
+        return altered(at[4] + 8 * i, struct.pack("<d", value))
+
+    refused(altered(0, bytes(body_of(s)[:1]) * 2), "each of them once")  # an atom twice
+    refused(altered(0, b"\xff"), "ascending|one way")  # bits of groups that there are not
+    refused(altered(0, b"\x81"), "one way")  # the same atom, a bit of the padding set
+    refused(altered(0, b"\x00"), "no group")
+    refused(altered(at[1], b"\x00"), "at least one centroid")
+    refused(altered(at[1], b"\x01"), "each centroid an atom")
+    refused(altered(at[1], b"\xff"), "more centroids than there are")
+    refused(altered(at[2], b"\xff"), "larger than its atom")
+    refused(altered(at[3], b"\x00"), "below min_count")
+    refused(altered(at[3], b"\xff"), "add up|larger")
+    refused(number(0, math.nan), "NaN")
+    refused(number(0, -math.inf), "-inf")
+    refused(number(0, 1e9), "ascending")
+    refused(number(1, float(s.values[0])), "ascending")
+    refused(rewritten(s, body=bytes(body_of(s)) + b"\x00"), "header asks for")
+    refused(rewritten(s, body=bytes(body_of(s))[:-1]), "header asks for")
+    refused(rewritten(s, body=b""), "header asks for")
+
+
+def test_counts_that_overflow_are_refused():
+    """Sizes and counts that add up only modulo 2**64."""
+    groups = Groups([f"g{i}" for i in range(16)])
+    a = m = 4096
+    keys = np.arange(1, a + 1, dtype=">u2").tobytes()
+    values = np.zeros(m).tobytes()
+    header = json.loads(
+        summary(10, groups=groups).to_bytes()[12:].split(b'"width"')[0].decode() + '"width":7}'
+    )
+    fields = {k: header[k] for k in header} | {"atoms": a, "centroids": m, "width": 7, "n": 40}
+
+    def file(sizes, counts):
+        whole = np.concatenate([sizes, np.zeros(a, dtype=np.uint64), counts]).astype("<u8")
+        body = keys + whole.view(np.uint8).reshape(-1, 8)[:, :7].tobytes() + values
+        return resealed(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode(), body)
+
+    huge = np.full(a, 2**52, dtype=np.uint64)  # 4096 of them are 2**64
+    ones = np.ones(a, dtype=np.uint64)
+    refused(file(huge, ones), "more centroids than there are")
+    refused(file(ones, huge), "more than 2\\*\\*53")
+    refused(file(ones, huge * 4), "beyond 2\\*\\*53")
+
+
+def test_wrong_files_are_named(tmp_path):
+    with pytest.raises(GCFCPError, match=r"cannot read .*gone.gcfcp: No such file"):
+        ClientSummary.load(tmp_path / "gone.gcfcp")
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(GCFCPError, match="text is not a gcfcp file"):
+        ClientSummary.load(tmp_path / "text")
+    s = summary()
+    s.save(tmp_path / "k.gcfcp")
+    assert ClientSummary.load(tmp_path / "k.gcfcp") == s
+    assert sorted(os.listdir(tmp_path)) == ["k.gcfcp", "text"]
+    (tmp_path / "audit").write_bytes(codec.pack(b"A", 1, {}, b""))
+    with pytest.raises(GCFCPError, match="audit holds content of kind b'A'"):
+        ClientSummary.load(tmp_path / "audit")
+
+
+def test_a_summary_made_by_hand_is_checked_too():
+    s = summary(40)
+    for field, value in [
+        ("counts", s.counts[:-1]),
+        ("errors", s.errors[:-1]),
+        ("start", s.start[:-1]),
+        ("membership", s.membership[:, :-1]),
+        ("values", s.values[::-1].copy()),
+        ("n", 41),
+        ("suppressed_groups", (0, 0)),
+    ]:
+        with pytest.raises(GCFCPError):
+            replace(s, **{field: value})
+
+
+# --- bad input ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scores", "membership", "words"),
+    [
+        ([], np.zeros((0, 3), bool), "scores is empty"),
+        ([1.0, 2.0], [[1, 0, 0]], "2 scores and 1 membership rows"),
+        ([[1.0]], [[1, 0, 0]], "shape"),
+        (1.0, [[1, 0, 0]], "shape"),
+        ([1.0, math.nan, 3, math.nan], [[1, 0, 0]] * 4, "2 of 4 scores are NaN.*position 1"),
+        ([1.0, 2.0, -math.inf], [[1, 0, 0]] * 3, "1 of 3 scores are -inf.*position 2"),
+        (np.ma.array([1.0, 2.0], mask=[0, 1]), [[1, 0, 0]] * 2, "NaN.*position 1"),
+        (["1", "2"], [[1, 0, 0]] * 2, "cannot be read as numbers"),
+        ([1j, 2], [[1, 0, 0]] * 2, "cannot be read as numbers"),
+        ([None, 2.0], [[1, 0, 0]] * 2, "NaN"),
+        ([{}, 2.0], [[1, 0, 0]] * 2, "cannot be read as numbers"),
+        ([[1.0], [2.0, 3.0]], [[1, 0, 0]] * 2, "cannot be read as numbers"),
+        ([1.0], [[1, 0, 2]], "neither true/false nor 0/1"),
+        ([1.0], [[1, 0, 0.5]], "neither true/false nor 0/1"),
+        ([1.0], [["yes", "no", "no"]], "neither true/false nor 0/1"),
+        ([1.0], [[1, 0]], "2 columns for 3 groups"),
+        ([1.0], [1, 0, 0], "shape"),
+    ],
+)
+def test_bad_records_are_an_error(scores, membership, words):
+    with pytest.raises(GCFCPError, match=words) as error:
+        summarize(scores, membership, groups=THREE, client="k")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"delta": 1.9}, "delta=1.9"),
+        ({"delta": math.nan}, "delta=nan"),
+        ({"delta": math.inf}, "delta=inf"),
+        ({"delta": "25"}, "delta='25'"),
+        ({"delta": True}, "delta=True"),
+        ({"representative": "max"}, "neither"),
+        ({"min_count": 0}, "min_count=0"),
+        ({"min_count": 2.0}, "min_count=2.0"),
+        ({"min_count": True}, "min_count=True"),
+        ({"client": ""}, "client=''"),
+        ({"client": "a\nb"}, "printable"),
+        ({"client": "\udcff"}, "printable"),
+        ({"client": 7}, "client=7"),
+        ({"model": ""}, "model=''"),
+        ({"score": "a\x00"}, "printable"),
+        ({"groups": ["all", "female", "over_65"]}, "gcfcp.Groups"),
+    ],
+)
+def test_bad_options_are_an_error(options, words):
+    scores, membership = records(50)
+    given = {"groups": THREE, "client": "k"} | options
+    with pytest.raises(GCFCPError, match=words):
+        summarize(scores, membership, **given)
+
+
+def test_records_in_no_group_are_counted_and_reported():
+    scores, membership = records(100)
+    membership[:7] = False
+    with pytest.warns(GCFCPWarning, match="k: 7 of 100 records belong to no group"):
+        s = summarize(scores, membership, groups=THREE, client="k")
+    assert (s.n, s.uncovered, s.disclosure.uncovered) == (100, 7, 7)
+    assert s.membership.any(axis=1).all()
+    assert int(s.counts.sum()) == 93
+    assert ClientSummary.from_bytes(s.to_bytes()) == s
+
+
+def test_few_records_in_no_group_are_reported_here_and_not_described_there():
+    scores, membership = records(200)
+    membership[:3] = False
+    with pytest.warns(GCFCPWarning, match="3 of 200"):
+        s = summarize(scores, membership, groups=THREE, client="k", min_count=5)
+    assert s.uncovered == 0
+    assert s.suppressed >= 3
+
+
+# --- infinite scores ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("representative", ["mean", "upper"])
+@pytest.mark.parametrize("min_count", [1, 10])
+def test_infinite_scores_stay_infinite(representative, min_count):
+    scores, _ = records(1000, kind="infinite")
+    s = summary(1000, kind="infinite", representative=representative, min_count=min_count)
+    true = int(np.isinf(scores).sum())
+    counted = int(s.counts[np.isinf(s.values)].sum())
+    assert counted == true if min_count == 1 else counted + s.suppressed >= true
+    assert s == ClientSummary.from_bytes(s.to_bytes())
+
+
+def test_only_infinite_scores():
+    s = summarize([math.inf] * 3, np.eye(3, dtype=bool), groups=THREE, client="k")
+    assert s.values.tolist() == [math.inf] * 3
+    assert s == ClientSummary.from_bytes(s.to_bytes())
+
+
+# --- disclosure control ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["exponential", "discrete", "negative", "infinite"])
+@pytest.mark.parametrize("representative", ["mean", "upper"])
+@pytest.mark.parametrize("m", [2, 5, 30])
+def test_no_centroid_and_no_atom_stands_for_fewer_than_min_count(kind, representative, m):
+    groups = Groups([f"g{i}" for i in range(6)])
+    scores, membership = records(600, groups=groups, kind=kind)
+    s = summary(600, groups=groups, kind=kind, min_count=m, representative=representative)
+    rows, counts = np.unique(membership, axis=0, return_counts=True)
+    small = counts < m
+    assert s.counts.min() >= m
+    assert np.array_equal(s.membership, rows[~small])
+    assert s.suppressed == counts[small].sum()
+    assert s.n == 600
+    # Conservative in every group, and never more than there is.
+    hidden = counts[small] @ rows[small]
+    assert (np.array(s.suppressed_groups) >= hidden).all()
+    assert max(s.suppressed_groups) <= s.suppressed
+    if representative == "upper":
+        exact = np.isin(s.values[np.isfinite(s.values)], scores)
+        assert not exact.any()
+        # A maximum of zero shows through the rounding, which is owned up to.
+        assert (s.disclosure.exact_scores > 0) == (kind == "discrete" and m < 30)
+        for i, row in enumerate(s.membership):  # still an upper bound of the CDF's place
+            own = np.sort(scores[(membership == row).all(axis=1)])
+            at = s.values[s.start[i] : s.start[i + 1]]
+            reached = np.cumsum(s.counts[s.start[i] : s.start[i + 1]])
+            assert (np.searchsorted(own, at, side="right") >= reached).all()
+
+
+def test_the_limit_of_the_score_is_not_passed():
+    rng = np.random.default_rng(0)
+    scores = np.append(rng.random(99), 1.0)
+    one = Groups(["all"])
+    s = summarize(
+        scores, np.ones((100, 1)), groups=one, client="k", min_count=5, score=gcfcp.scores.THR()
+    )
+    assert s.values.max() == 1.0
+    free = summarize(scores, np.ones((100, 1)), groups=one, client="k", min_count=5)
+    assert free.values.max() > 1.0
+
+
+def test_suppressed_records_do_not_give_away_their_atom():
+    """Summaries with no, one, ... m - 1 hidden members of a group bound it alike."""
+    m, groups = 5, Groups(["all", "a", "b"])
+
+    def hiding(small):
+        """80 records that are described, four that are not."""
+        rows = [[1, 0, 0]] * 40 + [[1, 1, 1]] * 40 + small
+        scores = np.random.default_rng(0).random(len(rows))
+        return summarize(scores, np.array(rows), groups=groups, client="k", min_count=m)
+
+    seen = {(hiding([[1, 1, 0]] * i + [[1, 0, 1]] * (4 - i))).suppressed_groups for i in range(5)}
+    assert seen == {(4, 4, 4)}
+
+
+def test_a_group_that_is_not_there_hides_nothing():
+    rows = np.array([[1, 0, 0]] * 40 + [[1, 1, 0]] * 3)
+    s = summarize(np.arange(43.0), rows, groups=THREE, client="k", min_count=5)
+    assert s.suppressed_groups == (3, 3, 0)
+
+
+def test_many_suppressed_records_are_bounded_by_multiples():
+    groups = Groups(["all", "a", "b", "c", "d"])
+    rows = [[1, *map(int, f"{i:04b}")] for i in range(1, 16) for _ in range(3)] + [
+        [1, 0, 0, 0, 0]
+    ] * 40
+    s = summarize(np.arange(85.0), rows, groups=groups, client="k", min_count=5)
+    assert s.suppressed == 45
+    assert s.suppressed_groups == (45, 25, 25, 25, 25)  # 24 of them in each, 45 in all
+
+
+def test_everything_suppressed_is_still_a_summary():
+    s = summarize([1.0, 2.0], [[1, 0, 0], [1, 1, 0]], groups=THREE, client="k", min_count=5)
+    assert (len(s.errors), len(s.values), s.suppressed) == (0, 0, 2)
+    assert ClientSummary.from_bytes(s.to_bytes()) == s
+    assert s.disclosure.smallest_atom == s.disclosure.smallest_centroid == 0
+    assert "no atom is described" in str(s.disclosure)
+
+
+def test_the_disclosure_is_true():
+    scores, membership = records(500)
+    for options in [{}, {"min_count": 20}, {"representative": "mean", "delta": 10}]:
+        s = summarize(scores, membership, groups=THREE, client="k", **options)
+        d = s.disclosure
+        counts = np.unique(membership, axis=0, return_counts=True)[1]
+        shown = counts[counts >= s.min_count]
+        assert (d.client, d.records, d.atoms, d.min_count) == ("k", 500, len(shown), s.min_count)
+        assert d.smallest_atom == shown.min()
+        assert d.smallest_centroid == s.counts.min()
+        assert d.suppressed == 500 - shown.sum()
+        assert d.centroids == len(s.values)
+        assert d.bytes == len(s.to_bytes())
+        held = int(np.isin(s.values, scores).sum())
+        assert d.exact_scores == held
+        assert f"{d.bytes:,} bytes leave for 500 records" in str(d)
+    assert "none holds a record's exact score" in str(summary(500, min_count=20).disclosure)
+
+
+def test_a_zero_shows_through_the_rounding_and_is_counted():
+    s = summarize([0.0] * 50, np.ones((50, 1)), groups=Groups(["all"]), client="k", min_count=5)
+    assert s.disclosure.exact_scores == 1
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    scores=st.lists(st.floats(-10, 10), min_size=1, max_size=80),
+    seed=st.integers(0, 2**32 - 1),
+    m=st.integers(1, 12),
+)
+def test_records_are_conserved(scores, seed, m):
+    membership = np.random.default_rng(seed).random((len(scores), 3)) < 0.5
+    membership[:, 0] = True
+    s = summarize(scores, membership, groups=THREE, client="k", min_count=m, delta=7)
+    assert int(s.counts.sum()) + s.suppressed == s.n == len(scores)
+    assert Fraction(int(s.errors.sum()), s.n) <= 1

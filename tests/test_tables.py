@@ -1,0 +1,459 @@
+"""Tables to summaries, sets and audits: to the last bit what the library makes of whole frames."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import gcfcp
+from gcfcp import tables
+from gcfcp.summary import summarize
+from gcfcp.tables import summaries
+
+GROUPS = gcfcp.Groups({"all": "TRUE", "old": "age >= 65", "mid": "age between 40 and 70"})
+LABELS = ("cat", "dog", "owl")
+
+
+def frame(n: int = 400, seed: int = 0) -> pl.DataFrame:
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.ones(3), n)
+    centre = rng.normal(size=n)
+    return pl.DataFrame(
+        {
+            "age": rng.integers(20, 90, n),
+            "y": [LABELS[i] for i in rng.integers(0, 3, n)],
+            # Not in the order of the labels: names decide, not places.
+            "proba_owl": p[:, 2],
+            "proba_cat": p[:, 0],
+            "proba_dog": p[:, 1],
+            "outcome": centre + rng.normal(size=n),
+            "prediction": centre,
+            "lo": centre - 1,
+            "hi": centre + 1,
+            "score": rng.gamma(2.0, size=n),
+        }
+    )
+
+
+NUMBERS = {"y": "outcome"}
+
+
+def table_for(score: str, data: pl.DataFrame) -> pl.DataFrame:
+    """Only the columns that the score needs."""
+    if score in ("thr", "aps", "raps"):
+        return data.select("age", "y", "^proba_.*$")
+    if score == "column":
+        return data.select("age", "score")
+    columns = ["prediction"] if score == "residual" else ["lo", "hi"]
+    return data.select("age", pl.col("outcome").alias("y"), *columns)
+
+
+def reference(name: str, data: pl.DataFrame, seed: int = 5) -> np.ndarray:
+    """The scores by the library alone."""
+    rng = np.random.default_rng(seed)
+    if name == "column":
+        return data["score"].to_numpy()
+    score = gcfcp.scores.from_name(name)
+    if name == "residual":
+        return score.of(data["prediction"].to_numpy(), data["y"].to_numpy())
+    if name == "cqr":
+        return score.of(data.select("lo", "hi").to_numpy(), data["y"].to_numpy())
+    p = data.select([f"proba_{label}" for label in LABELS]).to_numpy()
+    return score.of(p, np.array([LABELS.index(y) for y in data["y"]]), rng=rng)
+
+
+def save(data: pl.DataFrame, path: Path) -> Path:
+    data.write_csv(path) if path.suffix == ".csv" else data.write_parquet(path)
+    return path
+
+
+def summarised(path: Path, score: str | None = None, **options: object) -> tuple:
+    with tables.open_table(path) as table:
+        by = tables.scoring(table, score)
+        options = {"groups": GROUPS, "client": "x", "rng": np.random.default_rng(5)} | options
+        return tables.summarize_table(table, by, **options)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("name", tables.SCORES)
+@pytest.mark.parametrize("min_count", [1, 7])
+def test_the_summary_is_that_of_the_whole_frame(
+    tmp_path: Path, suffix: str, name: str, min_count: int
+) -> None:
+    data = table_for(name, frame())
+    path = save(data, tmp_path / f"data{suffix}")
+    expected = summarize(
+        reference(name, data),
+        GROUPS.membership(data),
+        groups=GROUPS,
+        client="x",
+        min_count=min_count,
+        score="column" if name == "column" else gcfcp.scores.from_name(name),
+    )
+    found, rows = summarised(path, name, min_count=min_count)
+    assert found == expected
+    assert rows == tables.Rows(400, 0)
+
+
+@pytest.mark.parametrize("name", ["thr", "aps", "column"])
+def test_batches_change_nothing(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many small batches give the same bytes as one, randomised scores included."""
+    data = table_for(name, frame(3000))
+    path = save(data, tmp_path / "data.parquet")
+    whole, _ = summarised(path, name)
+    original, sizes = pl.LazyFrame.collect_batches, []
+
+    def small(self: pl.LazyFrame, **options: object) -> object:
+        for batch in original(self, **(options | {"chunk_size": 170})):
+            sizes.append(len(batch))
+            yield batch
+
+    monkeypatch.setattr(pl.LazyFrame, "collect_batches", small)
+    assert summarised(path, name)[0] == whole
+    assert len(sizes) > 10
+
+
+def test_beyond_the_exact_rows_builders_take_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counts stay exact, and every atom's digest is as far from the truth as it says, at most."""
+    data = table_for("column", frame(30_000))
+    path = save(data, tmp_path / "data.parquet")
+    exact, _ = summarised(path, delta=50)
+    monkeypatch.setattr(summaries, "EXACT_ROWS", 5_000)
+    monkeypatch.setattr(summaries, "BUFFERED", 2**12)
+    streamed, _ = summarised(path, delta=50)
+    assert streamed != exact
+    assert streamed.n == 30_000
+    assert np.array_equal(streamed.membership, exact.membership)
+    assert np.array_equal(streamed.atom_counts, exact.atom_counts)
+    scores, rows = data["score"].to_numpy(), GROUPS.membership(data)
+    for i, row in enumerate(streamed.membership):
+        raw = np.sort(scores[(rows == row).all(axis=1)])
+        part = slice(streamed.start[i], streamed.start[i + 1])
+        cdf = np.cumsum(streamed.counts[part])
+        at = np.searchsorted(raw, streamed.values[part], side="right")
+        assert (at >= cdf).all()  # upper: never above the truth
+        before = np.searchsorted(raw, streamed.values[part], side="left")
+        gap = (before - np.concatenate([[0], cdf[:-1]])).max()
+        assert gap <= streamed.errors[i]
+
+
+def test_few_scores_stay_exact_in_builders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where every atom fits its builder's buffer the result is exact again."""
+    path = save(table_for("column", frame(3000)), tmp_path / "data.parquet")
+    exact, _ = summarised(path)
+    monkeypatch.setattr(summaries, "EXACT_ROWS", 10)
+    assert summarised(path)[0] == exact
+
+
+# --- labels ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "y",
+    [[0, 1, 10], [0.0, 1.0, 10.0], ["0", "1", "10"], ["0.0", "1.0", "10.0"]],
+)
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_whole_numbers_are_labels_however_they_are_written(
+    tmp_path: Path, y: list, suffix: str
+) -> None:
+    data = pl.DataFrame(
+        {
+            "proba_10": [0.1, 0.2, 0.7],
+            "proba_0": [0.6, 0.5, 0.1],
+            "proba_1": [0.3, 0.3, 0.2],
+            "y": y,
+        }
+    )
+    path = save(data, tmp_path / f"data{suffix}")
+    groups = gcfcp.Groups({"all": "TRUE"})
+    found, _ = summarised(path, groups=groups)
+    assert np.allclose(found.values, sorted([1 - 0.6, 1 - 0.3, 1 - 0.7]))
+    with tables.open_table(path) as table:
+        assert tables.scoring(table).labels == ("0", "1", "10")
+
+
+def test_a_label_without_a_column_is_named(tmp_path: Path) -> None:
+    data = frame(20).with_columns(pl.lit(3).alias("y")).select("age", "y", "^proba_.*$")
+    with pytest.raises(gcfcp.GCFCPError, match=r"y=3 have no column: there are labels 'cat'"):
+        summarised(save(data, tmp_path / "data.parquet"))
+
+
+# --- which score -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["thr", "residual", "cqr", "column"])
+def test_the_columns_say_which_score(tmp_path: Path, name: str) -> None:
+    path = save(table_for(name, frame(20)), tmp_path / "data.csv")
+    assert summarised(path)[0].score == name
+
+
+def test_several_possible_scores_must_be_decided(tmp_path: Path) -> None:
+    path = save(frame(20), tmp_path / "data.csv")
+    with pytest.raises(gcfcp.GCFCPError, match="say which, --score column or --score thr"):
+        summarised(path)
+    with pytest.raises(gcfcp.GCFCPError, match="no columns to score"):
+        summarised(save(frame(20).select("age"), tmp_path / "bare.csv"))
+    with pytest.raises(gcfcp.GCFCPError, match=r"no column 'lo', 'hi'; it has 'age', 'score'"):
+        summarised(save(table_for("column", frame(5)), tmp_path / "c.csv"), "cqr")
+
+
+# --- missing values ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("hole", [None, float("nan")])
+def test_missing_scores_are_an_error_or_dropped_and_counted(
+    tmp_path: Path, suffix: str, hole: float | None
+) -> None:
+    data = table_for("residual", frame(50))
+    holes = data.with_columns(
+        prediction=pl.when(pl.int_range(50).is_in([7, 30])).then(hole).otherwise("prediction"),
+        y=pl.when(pl.int_range(50) == 20).then(None).otherwise("y"),
+    )
+    path = save(holes, tmp_path / f"data{suffix}")
+    message = "3 of 50 rows .* first in column 'prediction' of row 8"
+    with pytest.raises(gcfcp.GCFCPError, match=message):
+        summarised(path)
+    found, rows = summarised(path, missing="drop")
+    assert rows == tables.Rows(50, 3)
+    assert rows.used == found.n == 47
+    kept = data.filter(~pl.int_range(50).is_in([7, 20, 30]))
+    expected = summarize(
+        reference("residual", kept),
+        GROUPS.membership(kept),
+        groups=GROUPS,
+        client="x",
+        score=gcfcp.scores.AbsoluteResidual(),
+    )
+    assert found == expected
+
+
+def test_nothing_left_is_an_error(tmp_path: Path) -> None:
+    data = pl.DataFrame({"age": [1, 2], "score": [None, None]}, schema_overrides={"score": float})
+    path = save(data, tmp_path / "data.parquet")
+    with pytest.raises(gcfcp.GCFCPError, match="no rows left"):
+        summarised(path, missing="drop")
+    with pytest.raises(gcfcp.GCFCPError, match="no rows to work with"):
+        summarised(save(data.head(0), tmp_path / "none.parquet"))
+
+
+def test_missing_values_in_groups_are_said_once(tmp_path: Path) -> None:
+    data = table_for("column", frame(50)).with_columns(
+        age=pl.when(pl.int_range(50) < 5).then(None).otherwise("age")
+    )
+    path = save(data, tmp_path / "data.parquet")
+    with pytest.warns(gcfcp.GCFCPWarning, match="old: 5, mid: 5") as said:
+        summarised(path)
+    assert len(said) == 1
+
+
+def test_infinite_scores_are_kept(tmp_path: Path) -> None:
+    data = table_for("column", frame(50)).with_columns(
+        score=pl.when(pl.int_range(50) < 3).then(np.inf).otherwise("score")
+    )
+    for suffix in (".csv", ".parquet"):
+        found, _ = summarised(save(data, tmp_path / f"data{suffix}"))
+        assert found.counts[np.isinf(found.values)].sum() == 3
+
+
+# --- files that are not what they seem -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "cannot read"),
+        (b"PAR1 not really", "cannot read"),
+        (b"age,score\n1,2\n3,4,5,6\n", "cannot read"),
+        (b"age,score\n1,high\n", "cannot read"),
+        (b"\x00\xff\xfe\x80", "no columns to score|cannot read"),
+    ],
+)
+def test_bad_files_are_one_line(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "data.csv"
+    path.write_bytes(content)
+    with pytest.raises(gcfcp.GCFCPError, match=message) as caught:
+        summarised(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_text_far_down_is_never_the_silent_end_of_the_data(tmp_path: Path) -> None:
+    """polars before 1.37 ended such a stream early, without a word."""
+    numbers = "\n".join(f"30,{i}" for i in range(300_000))
+    path = tmp_path / "data.csv"
+    path.write_text(f"age,score\n{numbers}\n30,high\n{numbers}\n")
+    with pytest.raises(gcfcp.GCFCPError, match=r"cannot read .* as a table"):
+        summarised(path)
+
+
+def test_a_stream_that_just_stops_is_no_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a signal cancels the query of a process that ignores signals."""
+    path = save(table_for("column", frame(3000)), tmp_path / "data.parquet")
+    original = pl.LazyFrame.collect_batches
+    batches: list[int] = []
+
+    def some(self: pl.LazyFrame, **options: object) -> object:
+        for batch in original(self, **(options | {"chunk_size": 500})):
+            batches.append(len(batch))
+            if len(batches) == 4:
+                return
+            yield batch
+
+    monkeypatch.setattr(pl.LazyFrame, "collect_batches", some)
+    with pytest.raises(gcfcp.GCFCPError, match="not read to its end"):
+        summarised(path)
+
+
+def test_missing_files_and_directories(tmp_path: Path) -> None:
+    with pytest.raises(gcfcp.GCFCPError, match="No such file"):
+        summarised(tmp_path / "none.csv")
+    with pytest.raises(gcfcp.GCFCPError, match="is a directory"):
+        summarised(tmp_path)
+
+
+def test_a_bad_value_far_down_is_located(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = table_for("thr", frame(600)).with_columns(
+        proba_cat=pl.when(pl.int_range(600) == 555).then(7.0).otherwise("proba_cat")
+    )
+    path = save(data, tmp_path / "data.parquet")
+    original = pl.LazyFrame.collect_batches
+    monkeypatch.setattr(
+        pl.LazyFrame,
+        "collect_batches",
+        lambda self, **o: original(self, **(o | {"chunk_size": 100})),
+    )
+    with pytest.raises(gcfcp.GCFCPError, match=r"rows 501 to 600: probabilities of row 55 sum"):
+        summarised(path)
+
+
+def test_standard_input_is_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = table_for("column", frame(30))
+    for suffix in (".csv", ".parquet"):
+        path = save(data, tmp_path / f"data{suffix}")
+        expected, _ = summarised(path)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+        assert summarised("-")[0] == expected
+
+
+# --- prediction and audit ------------------------------------------------------------------------
+
+
+def predictor(name: str, data: pl.DataFrame) -> gcfcp.Predictor:
+    score = "column" if name == "column" else gcfcp.scores.from_name(name)
+    summary = summarize(
+        reference(name, data), GROUPS.membership(data), groups=GROUPS, client="x", score=score
+    )
+    return gcfcp.Predictor(score, gcfcp.calibrate([summary], 0.2))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("name", ["thr", "aps"])
+def test_sets_are_those_of_the_predictor(tmp_path: Path, suffix: str, name: str) -> None:
+    data = table_for(name, frame())
+    made = predictor(name, data)
+    output = tmp_path / f"sets{suffix}"
+    with tables.open_table(save(data, tmp_path / "data.csv")) as table:
+        rows = tables.predict_table(
+            table, made, output, keep=("age",), rng=np.random.default_rng(1)
+        )
+    found = pl.read_csv(output) if suffix == ".csv" else pl.read_parquet(output)
+    p = data.select([f"proba_{label}" for label in LABELS]).to_numpy()
+    sets = made.predict_set(p, GROUPS.membership(data), rng=np.random.default_rng(1))
+    expected = [[label for label, yes in zip(LABELS, s, strict=True) if yes] for s in sets]
+    if suffix == ".csv":
+        written = [(text or "").split("|") if text else [] for text in found["set"].to_list()]
+    else:
+        written = found["set"].to_list()
+    assert written == expected
+    assert found["size"].to_list() == sets.sum(axis=1).tolist()
+    assert found["age"].to_list() == data["age"].to_list()
+    assert rows.used == 400
+
+
+@pytest.mark.parametrize("name", ["residual", "cqr"])
+def test_intervals_are_those_of_the_predictor(tmp_path: Path, name: str) -> None:
+    data = table_for(name, frame())
+    made = predictor(name, data)
+    output = tmp_path / "intervals.parquet"
+    with tables.open_table(save(data.drop("y"), tmp_path / "data.parquet")) as table:
+        tables.predict_table(table, made, output)
+    columns = ["prediction"] if name == "residual" else ["lo", "hi"]
+    values = data.select(columns).to_numpy()
+    expected = made.predict_interval(
+        values[:, 0] if name == "residual" else values, GROUPS.membership(data)
+    )
+    assert np.array_equal(pl.read_parquet(output).select("lower", "upper").to_numpy(), expected)
+
+
+def test_predictions_come_in_order_over_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = table_for("residual", frame(1000))
+    made = predictor("residual", data)
+    original = pl.LazyFrame.collect_batches
+    monkeypatch.setattr(
+        pl.LazyFrame,
+        "collect_batches",
+        lambda self, **o: original(self, **(o | {"chunk_size": 90})),
+    )
+    expected = made.predict_interval(data["prediction"].to_numpy(), GROUPS.membership(data))
+    for suffix in (".csv", ".parquet"):
+        output = tmp_path / f"out{suffix}"
+        with tables.open_table(save(data, tmp_path / "data.parquet")) as table:
+            tables.predict_table(table, made, output)
+        found = pl.read_csv(output) if suffix == ".csv" else pl.read_parquet(output)
+        assert np.array_equal(found["lower"].to_numpy(), expected[:, 0])
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["data.parquet", "out.csv", "out.parquet"]
+
+
+@pytest.mark.parametrize("name", tables.SCORES)
+def test_the_audit_is_that_of_the_library(tmp_path: Path, name: str) -> None:
+    data = table_for(name, frame())
+    made = predictor(name, data)
+    with tables.open_table(save(data, tmp_path / "data.csv")) as table:
+        found, _ = tables.audit_table(table, made, client="x", rng=np.random.default_rng(5))
+    membership = GROUPS.membership(data)
+    covered = reference(name, data) <= made.thresholds(membership)
+    for g in range(3):
+        assert found.total[g] == membership[:, g].sum()
+        assert found.covered[g] == (covered & membership[:, g]).sum()
+    assert found.alpha == 0.2
+    assert (found.size is None) == (name == "column")
+
+
+def test_a_named_score_predicts_from_a_matrix_of_scores(tmp_path: Path) -> None:
+    data = table_for("column", frame())
+    made = predictor("column", data)
+    new = pl.DataFrame({"age": [30, 70], "score_a": [0.1, 99.0], "score_b": [99.0, 0.1], "y": "a"})
+    path = save(new, tmp_path / "new.csv")
+    with tables.open_table(path) as table:
+        tables.predict_table(table, made, tmp_path / "sets.parquet")
+        found, _ = tables.audit_table(table, made, client="x")
+    assert pl.read_parquet(tmp_path / "sets.parquet")["set"].to_list() == [["a"], ["b"]]
+    assert found.covered[0] == 1
+    with (
+        tables.open_table(save(data, tmp_path / "bare.csv")) as table,
+        pytest.raises(gcfcp.GCFCPError, match="score_<label>"),
+    ):
+        tables.predict_table(table, made, tmp_path / "other.parquet")
+
+
+def test_a_failed_prediction_leaves_nothing_behind(tmp_path: Path) -> None:
+    data = table_for("residual", frame())
+    made = predictor("residual", data)
+    holes = data.with_columns(prediction=pl.lit(None, dtype=pl.Float64))
+    with (
+        tables.open_table(save(holes, tmp_path / "data.parquet")) as table,
+        pytest.raises(gcfcp.GCFCPError, match="400 of 400"),
+    ):
+        tables.predict_table(table, made, tmp_path / "out.parquet")
+    assert [p.name for p in tmp_path.iterdir()] == ["data.parquet"]

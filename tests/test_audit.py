@@ -363,7 +363,7 @@ def test_what_does_not_belong_together_is_refused() -> None:
             first,
             gcfcp.audit(np.ones(5), np.ones((5, 3)), groups=others, client="y", predictor="p1"),
         ],
-        "one and the same": [first, make(50, 1, "y", predictor="p2")],
+        "with predictor": [first, make(50, 1, "y", predictor="p2")],
         "set_size": [
             first,
             gcfcp.audit(np.ones(5), np.ones((5, 3)), groups=GROUPS, client="y", predictor="p1"),

@@ -328,7 +328,7 @@ def test_all_misfits_are_named_at_once(summaries: list[str], run: Callable[..., 
     run("summarize", "b.csv", "--groups", "groups.toml", "--client", "a", "-o", "twice.gcfcp")
     done = run("plan", "a.gcfcp", "x.gcfcp", "b.gcfcp", "y.gcfcp", "twice.gcfcp")
     assert done.code == 1
-    for text in ("x.gcfcp was made for groups", "y.gcfcp was made for groups",
+    for text in ("x.gcfcp was summarised for groups", "y.gcfcp was summarised for groups",
                  "twice.gcfcp and a.gcfcp are both of client 'a'"):  # fmt: skip
         assert text in done.err
 

@@ -12,6 +12,7 @@
 from gcfcp.audit.client import audit, publish
 from gcfcp.audit.counts import Counts, count
 from gcfcp.audit.coverage import (
+    AUDITS,
     BROKEN,
     KEPT,
     NO_TARGET,
@@ -23,6 +24,7 @@ from gcfcp.audit.coverage import (
 from gcfcp.audit.record import Audit
 
 __all__ = [
+    "AUDITS",
     "BROKEN",
     "KEPT",
     "NO_TARGET",

@@ -40,10 +40,12 @@ from gcfcp import checks, codec
 from gcfcp.arrays import Floats, Ints
 from gcfcp.audit.bounds import lower_bound
 from gcfcp.audit.record import Audit
-from gcfcp.calibration import Mixture
+from gcfcp.calibration import Kind, Mixture, one_each
 from gcfcp.calibration import mixture as mixtures
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import find_atoms
+
+AUDITS = Kind(Audit, "audits", "audited", ("predictor",))
 
 KEPT = "kept"
 BROKEN = "broken"
@@ -179,28 +181,10 @@ def merge_audits(
 
 
 def _in_order(audits: Iterable[Audit]) -> tuple[Audit, ...]:
-    """One audit a client, by name; whatever cannot be merged is refused."""
-    by_client: dict[str, Audit] = {}
-    for a in audits:
-        if not isinstance(a, Audit):
-            raise GCFCPError(f"an audit was expected, not {type(a).__name__}: see audit")
-        if by_client.setdefault(a.client, a) != a:
-            raise GCFCPError(f"client {a.client!r} sent two different audits: keep one of them")
-    if not by_client:
-        raise GCFCPError("there are no audits: at least one client is needed")
-    ordered = tuple(by_client[name] for name in sorted(by_client))
+    """One audit for each client, by name; whatever cannot be merged is refused."""
+    ordered = one_each(audits, AUDITS)
     first = ordered[0]
     for a in ordered[1:]:
-        if a.groups.fingerprint != first.groups.fingerprint:
-            raise GCFCPError(
-                f"{a.client} was audited for groups {a.groups.fingerprint[:8]}.., "
-                f"{first.client} for {first.groups.fingerprint[:8]}..: use one groups file"
-            )
-        if a.predictor != first.predictor:
-            raise GCFCPError(
-                f"{a.client} audited predictor {a.predictor or 'unnamed':.8}, {first.client} "
-                f"{first.predictor or 'unnamed':.8}: audit one and the same"
-            )
         if (a.size is None) != (first.size is None):
             raise GCFCPError(
                 f"only one of {first.client} and {a.client} counted set sizes: give set_size "

@@ -16,7 +16,7 @@
 """
 
 from gcfcp.calibration.aggregators import merge
-from gcfcp.calibration.clients import in_order
+from gcfcp.calibration.clients import SUMMARIES, Kind, in_order, misfits, one_each
 from gcfcp.calibration.guarantees import MEASURED, PAPER, PROVED, Guarantee
 from gcfcp.calibration.mixture import Mixture
 from gcfcp.calibration.planning import Plan, plan
@@ -32,9 +32,11 @@ __all__ = [
     "PAPER",
     "PROVED",
     "RULES",
+    "SUMMARIES",
     "AtomRecord",
     "Calibration",
     "Guarantee",
+    "Kind",
     "Mixture",
     "Plan",
     "Problem",
@@ -42,6 +44,8 @@ __all__ = [
     "calibrate",
     "in_order",
     "merge",
+    "misfits",
+    "one_each",
     "plan",
     "pool_of",
     "problem_of",

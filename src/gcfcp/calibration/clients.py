@@ -1,37 +1,43 @@
-"""Which summaries can be calibrated together, and in which order.
+"""Which summaries can be calibrated together (or audits merged), and in which order.
 
-Summaries are put in the order of their clients' names: the order in which they arrive changes
-nothing, to the last bit.
+They are put in the order of their clients' names: the order in which they arrive changes nothing,
+to the last bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from gcfcp import scores
 from gcfcp.errors import GCFCPError
 from gcfcp.summary import ClientSummary
 
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """Something that every client sends one of, and what all of them must have in common.
+
+    agreed: the attributes that must be equal, beside the groups.
+    """
+
+    type: type[T]
+    several: str
+    made: str
+    agreed: tuple[str, ...]
+
+
+SUMMARIES = Kind(
+    ClientSummary, "summaries", "summarised", ("score", "parameters", "model", "representative")
+)
+
 
 def in_order(summaries: Iterable[ClientSummary]) -> tuple[ClientSummary, ...]:
-    """One summary a client, by name; whatever cannot be calibrated together is refused."""
-    if isinstance(summaries, ClientSummary) or not isinstance(summaries, Iterable):
-        raise GCFCPError(f"give a list of summaries, not {type(summaries).__name__}")
-    by_client: dict[str, ClientSummary] = {}
-    for s in summaries:
-        if not isinstance(s, ClientSummary):
-            raise GCFCPError(f"a summary was expected, not {type(s).__name__}: see summarize")
-        first = by_client.setdefault(s.client, s)
-        if first is not s and first != s:
-            raise GCFCPError(
-                f"client {s.client!r} sent two different summaries (n={first.n} and n={s.n}): "
-                "keep one of them"
-            )
-    if not by_client:
-        raise GCFCPError("there are no summaries: at least one client is needed")
-    ordered = tuple(by_client[name] for name in sorted(by_client))
-    _check_alike(ordered)
+    """One summary for each client, by name; whatever cannot be calibrated together is refused."""
+    ordered = one_each(summaries, SUMMARIES)
     _check_range(ordered)
     owner: dict[str, str] = {}
     for s in ordered:
@@ -44,20 +50,53 @@ def in_order(summaries: Iterable[ClientSummary]) -> tuple[ClientSummary, ...]:
     return ordered
 
 
-def _check_alike(summaries: Sequence[ClientSummary]) -> None:
-    first = summaries[0]
-    for s in summaries[1:]:
-        if s.groups.fingerprint != first.groups.fingerprint:
-            raise GCFCPError(
-                f"{s.client} was summarised for groups {s.groups.fingerprint[:8]}.., "
-                f"{first.client} for {first.groups.fingerprint[:8]}..: use one groups file"
+def one_each(given: Iterable[T], kind: Kind[T]) -> tuple[T, ...]:
+    """One of a kind for each client, in the order of the clients' names.
+
+    A client that is given twice counts once if both are the same.
+    """
+    if isinstance(given, kind.type) or not isinstance(given, Iterable):
+        raise GCFCPError(f"give a list of {kind.several}, not {type(given).__name__}")
+    found: list[Any] = []
+    for one in given:
+        if not isinstance(one, kind.type):
+            raise GCFCPError(f"{kind.several} were expected, not {type(one).__name__}")
+        found.append(one)
+    if not found:
+        raise GCFCPError(f"there are no {kind.several}: at least one client is needed")
+    found.sort(key=lambda one: str(one.client))
+    for misfit in misfits(found, [one.client for one in found], kind):
+        raise GCFCPError(misfit)
+    return tuple({one.client: one for one in found}.values())
+
+
+def misfits(found: Sequence[Any], names: Sequence[str], kind: Kind[T]) -> Iterator[str]:
+    """What keeps these from being used together: a line for each misfit.
+
+    names: what each is called in the message, its client or its file.
+    """
+    first, called = found[0], names[0]
+    owner: dict[str, tuple[str, Any]] = {}
+    for one, name in zip(found, names, strict=True):
+        other, before = owner.setdefault(one.client, (name, one))
+        if before is not one and before != one:
+            both = "" if name == other else f"{other} and {name}: "
+            yield (
+                f"{both}client {one.client!r} sent two different {kind.several} (n={before.n} and "
+                f"n={one.n}): keep one of them"
             )
-        for what in ("score", "parameters", "model", "representative"):
-            theirs, ours = getattr(s, what), getattr(first, what)
+            continue
+        if one.groups.fingerprint != first.groups.fingerprint:
+            yield (
+                f"{name} was {kind.made} for groups {one.groups.fingerprint[:8]}.., {called} for "
+                f"{first.groups.fingerprint[:8]}..: use one groups file"
+            )
+        for what in kind.agreed:
+            theirs, ours = getattr(one, what), getattr(first, what)
             if theirs != ours:
-                raise GCFCPError(
-                    f"{s.client} was summarised with {what} {theirs!r}, {first.client} with "
-                    f"{ours!r}: all clients must use the same"
+                yield (
+                    f"{name} was {kind.made} with {what} {theirs!r:.60}, {called} with "
+                    f"{ours!r:.60}: all clients must use the same"
                 )
 
 

@@ -185,6 +185,7 @@ def problem_of(
     merge: str,
     delta: float | None,
 ) -> Problem:
+    """The problem of these summaries for a target; the arguments are those of `calibrate`."""
     exact_alpha = checks.alpha(alpha)
     checks.choice("merge", merge, "pool", "recompress")
     if merge == "pool" and delta is not None:
@@ -194,49 +195,68 @@ def problem_of(
     weights = Weights.of(ordered, shares, exact_alpha)
     pool, tally = pool_of(ordered), Tally.of(ordered)
     slack = pool.by_atom(pool.cell_errors, weights.rate)
-    atom, values, weight = pool.atom, pool.values, weights.rate[pool.owner] * pool.counts
-    if not weights.rate.all():  # a client of weight zero has no say
-        heavy = weight > 0
-        atom, values, weight = atom[heavy], values[heavy], weight[heavy]
-        if not len(atom):
-            raise GCFCPError("every client that describes an atom has weight 0 in the mixture")
+    atom, values, masses = _weighted(pool, weights)
     if merge == "recompress":
         delta = max(s.delta for s in ordered) if delta is None else checks.delta(delta)
-        atom, values, weight, added = recompressed(
-            atom, values, weight, ordered[0].representative, delta
+        atom, values, masses, added = recompressed(
+            atom, values, masses, ordered[0].representative, delta
         )
         slack[np.unique(atom)] += added
     alive = np.flatnonzero(np.bincount(atom))
     carriers = hopeless = None
     if tally.suppressed.any():
         hopeless = tally.suppressed.any(axis=0) & ~tally.finite_alone(weights, exact_alpha)
-        extra = np.zeros(len(pool.membership))
-        free = alive[~(pool.membership[alive] & hopeless).any(axis=1)]
-        extra[free] = carried(pool.membership[free], weights.rate @ tally.suppressed)
+        extra = _extra_weight(pool, alive, hopeless, weights.rate @ tally.suppressed)
         carriers = extra[alive] > 0
-        added_to = np.flatnonzero(extra)
-        ends = np.searchsorted(atom, added_to, side="right")
-        atom = np.insert(atom, ends, added_to)
-        values = np.insert(values, ends, np.inf)
-        weight = np.insert(weight, ends, extra[added_to])
-    atom, values, weight = combined(atom, values, weight)
-    coreset = Coreset(
-        membership=pool.membership[alive],
-        start=np.append(np.searchsorted(atom, alive), len(atom)),
-        values=values,
-        weights=weight,
-        test=weights.test,
-    )
+        atom, values, masses = _with_infinite(atom, values, masses, extra)
+    atom, values, masses = combined(atom, values, masses)
+    start = np.append(np.searchsorted(atom, alive), len(atom))
+    coreset = Coreset(pool.membership[alive], start, values, masses, weights.test)
     return Problem(
-        ordered,
-        exact_alpha,
-        shares,
-        weights,
-        pool,
-        tally,
-        coreset,
-        carriers,
-        hopeless,
-        slack,
-        delta,
+        summaries=ordered,
+        alpha=exact_alpha,
+        shares=shares,
+        weights=weights,
+        pool=pool,
+        tally=tally,
+        coreset=coreset,
+        carriers=carriers,
+        hopeless=hopeless,
+        slack=slack,
+        delta=delta,
+    )
+
+
+def _weighted(pool: Pool, weights: Weights) -> tuple[Ints, Floats, Floats]:
+    """Atom, value and weight of every centroid. A client of weight zero has no say."""
+    masses = weights.rate[pool.owner] * pool.counts
+    if weights.rate.all():
+        return pool.atom, pool.values, masses
+    heavy = masses > 0
+    if not heavy.any():
+        raise GCFCPError("every client that describes an atom has weight 0 in the mixture")
+    return pool.atom[heavy], pool.values[heavy], masses[heavy]
+
+
+def _extra_weight(pool: Pool, alive: Ints, hopeless: Bools, needed: Floats) -> Floats:
+    """The weight e_A that each atom carries at +inf for suppressed records; see the module.
+
+    Atoms of hopeless groups carry nothing.
+    """
+    extra = np.zeros(len(pool.membership))
+    free = alive[~(pool.membership[alive] & hopeless).any(axis=1)]
+    extra[free] = carried(pool.membership[free], needed)
+    return extra
+
+
+def _with_infinite(
+    atom: Ints, values: Floats, masses: Floats, extra: Floats
+) -> tuple[Ints, Floats, Floats]:
+    """The same scores, with the extra weight of each atom as one more score of +inf."""
+    added_to = np.flatnonzero(extra)
+    ends = np.searchsorted(atom, added_to, side="right")
+    return (
+        np.insert(atom, ends, added_to),
+        np.insert(values, ends, np.inf),
+        np.insert(masses, ends, extra[added_to]),
     )

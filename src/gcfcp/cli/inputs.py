@@ -89,6 +89,7 @@ def _fail_all(wrong: Sequence[str], total: int) -> None:
 
 
 def load_summaries(paths: Sequence[str], known_keys: str | None = None) -> list[ClientSummary]:
+    from gcfcp.calibration import SUMMARIES
     from gcfcp.summary import ClientSummary, signatures
 
     known = None if known_keys is None else signatures.load_known(known_keys)
@@ -100,40 +101,27 @@ def load_summaries(paths: Sequence[str], known_keys: str | None = None) -> list[
         return summary
 
     found: list[ClientSummary] = _load_all(paths, load)
-    _check_alike(paths, found)
+    _check_alike(paths, found, SUMMARIES)
     return found
 
 
 def load_audits(paths: Sequence[str]) -> list[Audit]:
-    from gcfcp.audit import Audit
+    from gcfcp.audit import AUDITS, Audit
 
     found: list[Audit] = _load_all(paths, Audit.from_bytes)
-    _check_alike(paths, found)
+    _check_alike(paths, found, AUDITS)
     return found
 
 
-def _check_alike(paths: Sequence[str], found: Sequence[Any]) -> None:
+def _check_alike(paths: Sequence[str], found: Sequence[Any], kind: Any) -> None:
     """The library refuses the first misfit and names clients; people want all, by file."""
-    first, wrong = found[0], []
-    owner: dict[str, tuple[str, Any]] = {}
+    from gcfcp.calibration import misfits
+
+    _fail_all(list(misfits(found, [name_of(path) for path in paths], kind)), len(paths))
+    owner: dict[str, str] = {}
     for path, one in zip(paths, found, strict=True):
-        if one.groups.fingerprint != first.groups.fingerprint:
-            wrong.append(
-                f"{path} was made for groups {one.groups.fingerprint[:8]}.., {paths[0]} for "
-                f"{first.groups.fingerprint[:8]}..: use one groups file"
-            )
-        for what in ("score", "parameters", "model", "representative", "predictor"):
-            theirs, ours = getattr(one, what, None), getattr(first, what, None)
-            if theirs != ours:
-                wrong.append(f"{path} has {what} {theirs!r:.60}, {paths[0]} {ours!r:.60}: use one")
-        if (known := owner.get(one.client)) is not None and known[1] == one:
-            console.note(f"{path} says the same as {known[0]}: counted once")
-        other = owner.setdefault(one.client, (path, one))
-        if other[1] != one:
-            wrong.append(
-                f"{path} and {other[0]} are both of client {one.client!r} and differ: keep one"
-            )
-    _fail_all(wrong, len(paths))
+        if owner.setdefault(one.client, path) != path:
+            console.note(f"{path} says the same as {owner[one.client]}: counted once")
 
 
 def baselines(given: Sequence[str]) -> dict[str, list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +24,9 @@ from gcfcp.cli.options import (
     app,
 )
 from gcfcp.errors import GCFCPError
+
+if TYPE_CHECKING:
+    from gcfcp.tables import Rows
 
 
 @app.command(
@@ -92,21 +95,28 @@ def summarize(
             rng=inputs.generator_of(by.score, seed),
             progress=advance,
         )
-    inputs.write(output, summary.to_bytes(), force)
+    values = {"score": summary.score, **asdict(summary.disclosure)}
+    text = f"score {summary.score}; {summary.disclosure}"
+    _finish(output, summary.to_bytes(), force, as_json, rows, values, text)
+
+
+def _finish(
+    output: str,
+    data: bytes,
+    force: bool,
+    as_json: bool,
+    rows: Rows,
+    values: dict[str, Any],
+    text: str,
+) -> None:
+    """Write what leaves the site, and say what it is: `values` for machines, `text` for people."""
+    inputs.write(output, data, force)
     if as_json:
-        console.show_json(
-            {
-                "file": output,
-                "rows": rows.read,
-                "dropped": rows.dropped,
-                "score": summary.score,
-                **asdict(summary.disclosure),
-            }
-        )
+        console.show_json({"file": output, "rows": rows.read, "dropped": rows.dropped, **values})
         return
     if rows.dropped:
         console.note(f"{rows.dropped:,} of {rows.read:,} rows had no score and were dropped")
-    for line in f"score {summary.score}; {summary.disclosure}".splitlines():
+    for line in text.splitlines():
         console.note(line)
 
 
@@ -197,24 +207,13 @@ def audit(
             rng=inputs.generator_of(loaded.score, seed),
             progress=advance,
         )
-    inputs.write(output, found.to_bytes(), force)
-    if as_json:
-        console.show_json(
-            {
-                "file": output,
-                "rows": rows.read,
-                "dropped": rows.dropped,
-                **printing.audit_values(found),
-            }
-        )
-        return
-    if rows.dropped:
-        console.note(f"{rows.dropped:,} of {rows.read:,} rows had no score and were dropped")
-    console.note(
+    text = (
         f"{client}: {found.n:,} records counted in {len(found.groups)} groups and "
         f"{len(found.atom_total)} atoms; {int(found.suppressed.sum())} groups and "
         f"{found.suppressed_atoms} atoms suppressed (min_count {found.min_count})"
     )
+    values = printing.audit_values(found)
+    _finish(output, found.to_bytes(), force, as_json, rows, values, text)
 
 
 @app.command(epilog="Example: gcfcp keygen -o hospital-a.key")

@@ -105,32 +105,18 @@ def assemble(
     representative = checks.representative(representative)
     name, parameters = known_scores.describe(score)
     limit = rounding_limit(score, representative, min_count)
-    counts = [s.count if hasattr(s, "digest") else len(s) for s in by_atom]
-    uncovered = suppressed = outside = 0
-    hidden = np.zeros(len(groups), dtype=np.int64)
-    kept: list[int] = []
-    digests: list[TDigest] = []
-    for i, (own, row, count) in enumerate(zip(by_atom, membership, counts, strict=True)):
-        if not row.any():
-            outside = count
-        if count < min_count:  # of those in no group, too: their number would describe them
-            suppressed += count
-            hidden += count * row
-        elif not row.any():
-            uncovered = count
-        else:
-            kept.append(i)
-            digests.append(_digest(own, delta, representative, min_count, limit))
-    if outside:
-        warnings.warn(
-            f"{client}: {outside} of {sum(counts)} records belong to no group and have no part "
-            "in any promise; Groups.with_all() adds a group that everyone belongs to",
-            GCFCPWarning,
-            stacklevel=3,
-        )
-    # See the module: above the number itself, so that none and one look alike.
+    counts = np.array([s.count if hasattr(s, "digest") else len(s) for s in by_atom])
+    in_group, n = membership.any(axis=1), int(counts.sum())
+    if not in_group.all():
+        _warn_of_uncovered(client, int(counts[~in_group].sum()), n)
+    # Records in no group are suppressed like others: their number would describe them.
+    small = counts < min_count
+    kept = np.flatnonzero(in_group & ~small)
+    digests = [_digest(by_atom[i], delta, representative, min_count, limit) for i in kept]
+    suppressed = int(counts[small].sum())
+    hidden = counts[small] @ membership[small]
+    # The bound lies above the number itself, so that none and one look alike; see the module.
     bound = np.minimum((hidden // min_count + 1) * min_count, suppressed)
-    n = sum(counts)
     return ClientSummary(
         client=client,
         n=n,
@@ -143,13 +129,22 @@ def assemble(
         min_count=min_count,
         suppressed=suppressed,
         suppressed_groups=tuple(np.where(membership.any(axis=0), bound, 0).tolist()),
-        uncovered=uncovered,
+        uncovered=int(counts[~in_group & ~small].sum()),
         members=((client, n),),
         membership=membership[kept],
         start=np.cumsum([0] + [len(d) for d in digests]),
         values=np.concatenate([np.empty(0), *(d.means for d in digests)]),
         counts=np.concatenate([np.empty(0), *(d.weights for d in digests)]).astype(np.int64),
         errors=np.ceil([d.error_weight for d in digests]).astype(np.int64),
+    )
+
+
+def _warn_of_uncovered(client: str, outside: int, n: int) -> None:
+    warnings.warn(
+        f"{client}: {outside} of {n} records belong to no group and have no part in any promise; "
+        "Groups.with_all() adds a group that everyone belongs to",
+        GCFCPWarning,
+        stacklevel=4,
     )
 
 

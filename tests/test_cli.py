@@ -329,7 +329,7 @@ def test_all_misfits_are_named_at_once(summaries: list[str], run: Callable[..., 
     done = run("plan", "a.gcfcp", "x.gcfcp", "b.gcfcp", "y.gcfcp", "twice.gcfcp")
     assert done.code == 1
     for text in ("x.gcfcp was summarised for groups", "y.gcfcp was summarised for groups",
-                 "twice.gcfcp and a.gcfcp are both of client 'a'"):  # fmt: skip
+                 "a.gcfcp and twice.gcfcp: client 'a' sent two different"):  # fmt: skip
         assert text in done.err
 
 

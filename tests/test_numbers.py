@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import gcfcp
 from gcfcp import GCFCPError
 from gcfcp.calibration import problem_of
-from gcfcp.solver import Coreset, Solver, certificate, solve, walk
+from gcfcp.solver import Coreset, Solver, certificate, solve, vertex
 
 pytestmark = pytest.mark.slow  # thousands of federations
 
@@ -252,7 +252,7 @@ def _problem() -> Coreset:
 
 def _lazy_descend(pieces, where, rows):
     """A simplex that never moves and says that it has arrived."""
-    walk.factorise(pieces, where, rows)
+    vertex.factorise(pieces, where, rows)
     return where, np.zeros(len(rows), dtype=np.int64)
 
 

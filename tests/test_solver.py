@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 import oracles
 from gcfcp.checks import rational
 from gcfcp.errors import GCFCPError
-from gcfcp.solver import Coreset, Solver
+from gcfcp.solver import Coreset, Solver, ray
 from gcfcp.solver import solve as solver_module
-from gcfcp.solver import walk as simplex
 
 ALPHAS = [Fraction(1, 100), Fraction(1, 20), Fraction(1, 10), Fraction(1, 5), Fraction(1, 3)]
 ALPHAS += [Fraction(1, 2)]
@@ -569,5 +568,5 @@ def test_long_rays_are_walked_in_parts(kind, monkeypatch):
     core = dataclasses.replace(medium(21, kind, n=800, G=4).coreset, test=100.0)
     rows = core.membership
     expected = [s.threshold for s in Solver(core, Fraction(1, 5)).solve(rows)]
-    monkeypatch.setattr(simplex, "_LONGEST_RAY", 0)
+    monkeypatch.setattr(ray, "_LONGEST_RAY", 0)
     assert [s.threshold for s in Solver(core, Fraction(1, 5)).solve(rows)] == expected

@@ -8,6 +8,8 @@ it works and why it is exact.
 |---------------|----------------------------------------------------------------------|
 | `problem`     | the coreset, and the piecewise linear functions that it is made of    |
 | `start`       | a first guess near the optimum                                        |
+| `vertex`      | where the simplex stands, and what can be read off there              |
+| `ray`         | the long step: how far a basic atom moves, and what stops it          |
 | `walk`        | the simplex in floats, for many test rows side by side                |
 | `certificate` | whether a walk has arrived at its optimum                             |
 | `exact`       | the same walk in rational arithmetic, where floats cannot tell        |

@@ -1,8 +1,12 @@
 """The functions that the solver minimises: one convex, piecewise linear f_A for each atom.
 
-f_A(theta) is the pinball loss of everything in atom A. Its breakpoints are the atom's scores and
-its slopes are prefix sums of weights, times alpha's denominator, so that whole weights give whole
-slopes and comparing them is exact. A score of +inf is a breakpoint at infinity.
+f_A(theta) is the pinball loss of everything in atom A. Its breakpoints are the atom's scores. Its
+slope between two of them is W(scores below) - (1 - alpha) W(all), with W the sum of weights, so the
+slopes are prefix sums. All slopes are multiplied by alpha's denominator, so that whole weights give
+whole slopes and comparing them is exact. A score of +inf is a breakpoint at infinity.
+
+Example: scores 1, 2, 5 of weight 1 each and alpha = 1/10 give the slopes -27, -17, -7 and 3 before,
+between and after the scores: f_A is smallest at 5.
 
 Cost: a few passes over the scores, once.
 """
@@ -19,26 +23,28 @@ import numpy as np
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.errors import GCFCPError
 
-SLOPE_TOLERANCE = 2.0**-46  # of the weights that make up a multiplier: far above rounding
-ZERO = 1e-9  # coefficients are small rationals; anything below this is rounding
-_IN_CACHE = 2**15  # numbers that are looked at together
-_ENORMOUS, _SMALLER = 2.0**900, 2.0**-124  # sums of several enormous scores must not overflow
-_GRAIN = 2.0**-20  # scores that are multiples of this part of the largest are called discrete
+SLOPE_TOLERANCE = 2.0**-46  # Rounding in a multiplier is far below this part of its weights.
+ZERO = 1e-9  # Coefficients are rationals of small denominator; one below this size is zero.
+_IN_CACHE = 2**15  # So many numbers are checked at a time, because they fit into the cache.
+_ENORMOUS = 2.0**900  # Beyond this size, a sum of several scores could overflow.
+_SMALLER = 2.0**-124  # If a score is that large, all of them are multiplied by this.
+_GRAIN = 2.0**-20  # Scores are discrete if all are multiples of about this part of the largest.
+_LARGEST_DENOMINATOR = 2**20  # An alpha of larger denominator is no fraction that a person chose.
 
 
 @dataclass(frozen=True)
 class Coreset:
     """Weighted scores by atom: what the server's problem is made of.
 
-    `weights` and `test` are in any common unit; whole numbers below 2**53 make every comparison
-    of weights exact. Within an atom the scores ascend strictly; +inf may come last.
+    Weights may be in any unit. If all weights are whole numbers below 2**53, every comparison of
+    weights is exact. Within an atom the scores ascend strictly, and +inf may come last.
     """
 
-    membership: Bools  # (a, G), distinct rows
-    start: Ints  # (a + 1,): atom i owns values[start[i]:start[i + 1]]
-    values: Floats
-    weights: Floats
-    test: float
+    membership: Bools  # (a, G): Phi_A of each atom. The rows are distinct.
+    start: Ints  # (a + 1,): Atom i owns values[start[i]:start[i + 1]].
+    values: Floats  # (n,): The scores S-bar, atom by atom.
+    weights: Floats  # (n,): The weight W of each score.
+    test: float  # w_test, the weight of the test point, in the unit of `weights`.
 
     def __post_init__(self) -> None:
         if not self.membership.shape[0]:
@@ -46,7 +52,10 @@ class Coreset:
 
 
 def combined(atom: Ints, values: Floats, weights: Floats) -> tuple[Ints, Floats, Floats]:
-    """Equal values of an atom become one, their weights added up in the order they are in."""
+    """Make one of equal values of an atom, and add up their weights in the order they are in.
+
+    `atom` ascends, and so do the `values` of each atom. Cost: O(n).
+    """
     new = np.ones(len(values), dtype=bool)
     new[1:] = (atom[1:] != atom[:-1]) | (values[1:] != values[:-1])
     if new.all():
@@ -59,27 +68,28 @@ def combined(atom: Ints, values: Floats, weights: Floats) -> tuple[Ints, Floats,
 class Pieces:
     """The functions f_A: breakpoints and slopes, laid end to end."""
 
-    rows: Floats  # (a, r): memberships on the independent columns
-    start: Ints  # (a,): first breakpoint of each atom
-    size: Ints  # (a,): breakpoints of each atom, the one at infinity included
-    values: Floats  # breakpoints; the one at infinity is held as 0 and flagged
-    exact: Floats  # the same, before enormous ones were scaled
-    lossy: bool  # scaling has cost the smallest scores some bits
-    infinite: Bools  # (a,): the last breakpoint is at infinity
-    slopes: Floats  # slope before breakpoint i of atom a at first[a] + i; one more at its end
-    tie: Floats  # (a,): each atom's infinitesimal shift
-    weight: Floats  # (r,): total weight of each independent group
-    whole: bool  # slopes are whole numbers, so that ties among them are exact
-    grain: float  # all scores are multiples of it; 0 if they are not discrete
-    first: Ints = field(init=False)
+    rows: Floats  # (a, r): The memberships Phi_A on the independent columns.
+    start: Ints  # (a,): Where the breakpoints of each atom begin in `values`.
+    size: Ints  # (a,): How many breakpoints each atom has, the one at infinity included.
+    values: Floats  # The breakpoints. One at infinity is held as 0 and flagged in `infinite`.
+    exact: Floats  # The same numbers as they were before enormous ones were scaled.
+    lossy: bool  # Scaling has cost the smallest scores some bits.
+    infinite: Bools  # (a,): The atom's last breakpoint is at infinity.
+    slopes: Floats  # The slope before breakpoint i of atom a is at first[a] + i; one more follows.
+    tie: Floats  # (a,): An infinitesimal shift of each atom's scores, which breaks ties.
+    weight: Floats  # (r,): The total weight of each independent group.
+    whole: bool  # All slopes are whole numbers, so that ties among them are exact.
+    grain: float  # All scores are multiples of this power of two; 0 if they are not discrete.
+    first: Ints = field(init=False)  # (a,): Where the slopes of each atom begin in `slopes`.
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "first", self.start + np.arange(len(self.start)))
 
     def coarser(self, stride: int) -> Pieces:
-        """Every `stride`-th breakpoint of each atom, and always the last.
+        """Keep every `stride`-th breakpoint of each atom, and always the last. Cost: O(n / stride).
 
-        Breakpoint i becomes i // stride, or the next one that is left.
+        Breakpoint i of the coarser function is number (i + 1) stride - 1 of the finer one, or its
+        last. It takes the jumps of the slope of all that were dropped since the one before.
         """
         if stride == 1:
             return self
@@ -97,65 +107,49 @@ class Pieces:
 
 
 def independent(matrix: Floats, order: Ints) -> Ints:
-    """Indices of independent rows of a 0/1 matrix: each in `order` that adds to those before it."""
+    """The indices in `order` whose rows are independent of the rows chosen before them.
+
+    `matrix` holds zeros and ones and is left as it is. Cost: O(rows rank columns), less if the
+    first rows of `order` are independent.
+    """
     chosen = []
-    reduced = matrix[order]
+    reduced = np.ascontiguousarray(matrix[order])
     for i, row in enumerate(reduced):
         pivot = int(np.argmax(np.abs(row)))
         if abs(row[pivot]) > ZERO:
             chosen.append(order[i])
             if len(chosen) == len(row):
-                break  # there cannot be more
+                break  # No further row can be independent.
             reduced[i + 1 :] -= np.outer(reduced[i + 1 :, pivot] / row[pivot], row)
     return np.array(chosen, dtype=np.int64)
 
 
 def pieces_of(coreset: Coreset, alpha: Fraction) -> tuple[Pieces, Ints, float]:
-    """f_A of every atom, the independent columns, and t; all weights times alpha's denominator.
+    """f_A of every atom, the independent columns, and t = (1 - alpha) w_test. Cost: O(n).
 
-    So scaled, whole weights give whole slopes, and comparing them is exact. A denominator beyond
-    2**20 belongs to no fraction that anyone wrote down, and ties have no meaning there.
+    All weights are multiplied by alpha's denominator. If that is beyond 2**20, nobody wrote alpha
+    down as a fraction, ties in weight have no meaning, and weights stay as they are.
     """
-    unit = alpha.denominator if alpha.denominator <= 2**20 else 1
+    unit = alpha.denominator if alpha.denominator <= _LARGEST_DENOMINATOR else 1
     keep, cut = float(unit), float((1 - alpha) * unit)
-    start, size = coreset.start[:-1], np.diff(coreset.start)
-    atoms = len(start)
-    slopes = np.empty(len(coreset.weights) + atoms)
-    total = np.empty(atoms)
-    ramp = np.arange(int(size.max()) + 1, dtype=np.float64)
-    for a in range(atoms):  # atom by atom: one running sum over all of them would lose digits
-        own = slopes[coreset.start[a] + a : coreset.start[a + 1] + a + 1]
-        weights = coreset.weights[coreset.start[a] : coreset.start[a + 1]]
-        if (weights == weights[0]).all():
-            # All records of a client, of a region or of a proportional mixture weigh the same;
-            # multiples are three times as fast as a sum, whose every step waits for the last.
-            np.multiply(ramp[: len(own)], weights[0], out=own)
-        else:
-            own[0] = 0.0
-            np.cumsum(weights, out=own[1:])
-        total[a] = own[-1]
-        own *= keep
-        own -= cut * total[a]
+    slopes, total = _prefix_sums(coreset, keep, cut)
     infinite = np.isinf(coreset.values[coreset.start[1:] - 1])
-    values = coreset.values
+    exact = coreset.values
     if infinite.any():
-        values = np.where(np.isinf(values), 0.0, values)
-    exact, lossy = values, False
-    if _largest(values, coreset.start) > _ENORMOUS:
-        values = exact * _SMALLER
-        lossy = not np.array_equal(values / _SMALLER, exact)
+        exact = np.where(np.isinf(exact), 0.0, exact)
+    values, lossy = _within_range(exact, coreset.start)
     rows = coreset.membership.astype(np.float64)
-    columns = independent(rows.T.copy(), np.arange(rows.shape[1]))
+    columns = independent(rows.T, np.arange(rows.shape[1]))
     pieces = Pieces(
         rows=np.ascontiguousarray(rows[:, columns]),
-        start=start,
-        size=size,
+        start=coreset.start[:-1],
+        size=np.diff(coreset.start),
         values=values,
         exact=exact,
         lossy=lossy,
         infinite=infinite,
         slopes=slopes,
-        tie=_shifts(atoms),
+        tie=_shifts(len(rows)),
         weight=keep * (total @ rows[:, columns]),
         whole=unit > 1 and _multiples(coreset.weights, 1.0) and keep * total.sum() < 2**52,
         grain=_grain(values, _largest(values, coreset.start)),
@@ -163,22 +157,58 @@ def pieces_of(coreset: Coreset, alpha: Fraction) -> tuple[Pieces, Ints, float]:
     return pieces, columns, cut * coreset.test
 
 
+def _prefix_sums(coreset: Coreset, keep: float, cut: float) -> tuple[Floats, Floats]:
+    """The slopes keep W(scores below) - cut W(all) of every atom, end to end, and W(all), (a,).
+
+    Each atom has a running sum of its own, because one over all atoms would lose digits. Where all
+    weights of an atom are equal, as those of one client or of a proportional mixture are, multiples
+    take a third of the time of a sum, whose every step waits for the last.
+    """
+    atoms = len(coreset.start) - 1
+    slopes, total = np.empty(len(coreset.weights) + atoms), np.empty(atoms)
+    ramp = np.arange(int(np.diff(coreset.start).max()) + 1, dtype=np.float64)
+    for a in range(atoms):
+        own = slopes[coreset.start[a] + a : coreset.start[a + 1] + a + 1]
+        weights = coreset.weights[coreset.start[a] : coreset.start[a + 1]]
+        if (weights == weights[0]).all():
+            np.multiply(ramp[: len(own)], weights[0], out=own)
+        else:
+            own[0] = 0.0
+            np.cumsum(weights, out=own[1:])
+        total[a] = own[-1]
+        own *= keep
+        own -= cut * total[a]
+    return slopes, total
+
+
+def _within_range(exact: Floats, start: Ints) -> tuple[Floats, bool]:
+    """Scores whose sums do not overflow, and whether scaling them has cost some of them bits."""
+    if _largest(exact, start) <= _ENORMOUS:
+        return exact, False
+    values = exact * _SMALLER
+    return values, not np.array_equal(values / _SMALLER, exact)
+
+
 @lru_cache(maxsize=8)
 def _shifts(atoms: int) -> Floats:
-    """An infinitesimal shift for each atom, in general position."""
+    """A shift for each atom, always the same. Random numbers have no linear relation by chance."""
     shifts = np.random.default_rng(0).random(atoms)
     shifts.flags.writeable = False
     return shifts
 
 
 def _largest(values: Floats, start: Ints) -> float:
-    """The largest size of a score. Within an atom they ascend, but for an infinity held as 0."""
+    """The largest size of a score. Cost: O(a).
+
+    Within an atom scores ascend, so the first, the last, or the last but one is the largest. The
+    last but one counts because a score at infinity is held as 0 and comes last.
+    """
     ends = np.concatenate([start[:-1], start[1:] - 1, np.maximum(start[1:] - 2, start[:-1])])
     return float(np.abs(values[ends]).max())
 
 
 def _multiples(numbers: Floats, of: float) -> bool:
-    """Whether all are multiples of a power of two; the first few mostly tell."""
+    """Whether all `numbers` are multiples of the power of two `of`. It stops once one is not."""
     for start in range(0, len(numbers), _IN_CACHE):
         part = numbers[start : start + _IN_CACHE]
         if of != 1.0:
@@ -189,6 +219,6 @@ def _multiples(numbers: Floats, of: float) -> bool:
 
 
 def _grain(values: Floats, largest: float) -> float:
-    """A power of two that all scores are multiples of, no tiny part of the largest; or 0."""
+    """The power of two near 2**-20 of the largest score if all are multiples of it, else 0."""
     grain = math.ldexp(_GRAIN, math.frexp(largest)[1])
     return grain if grain > 0 and _multiples(values, grain) else 0.0

@@ -65,10 +65,9 @@ from gcfcp.solver.certificate import refuted, unsure
 from gcfcp.solver.exact import ExactWalk, combine
 from gcfcp.solver.problem import ZERO, Coreset, pieces_of
 from gcfcp.solver.start import near_optimum
-from gcfcp.solver.walk import (
+from gcfcp.solver.vertex import (
     Walk,
     along,
-    descend,
     factorise,
     gradient_of,
     locate,
@@ -77,6 +76,7 @@ from gcfcp.solver.walk import (
     snap,
     thetas,
 )
+from gcfcp.solver.walk import descend
 
 _LEVEL_RATIO = 128  # how much coarser each level of the first solve is
 _COARSEST = 1024  # breakpoints an atom may have on the coarsest level

@@ -463,7 +463,8 @@ def test_entangled_groups_have_exact_coefficients():
     solver = Solver(core, Fraction(1, 5))
     rows = membership[:5]
     for row, solution in zip(rows, solver.solve(rows), strict=True):
-        walk, _, bounded = solver._optima(row[None, solver._columns] * 1.0, np.array([solver.t]))
+        optima = solver._optima(row[None, solver._columns] * 1.0, np.array([solver.t]))
+        walk, bounded = optima.walk, optima.bounded
         if not bounded[0]:
             assert solution.threshold == math.inf
             continue

@@ -1,8 +1,10 @@
 """All thresholds of a coreset, exact.
 
-`Coreset` is the problem, `Solver` solves it for any atom, `Solution` is one threshold with what is
-known about it, and `quantile` is the same for one group by itself. The module `solve` explains how
-it works and why it is exact.
+`Coreset` is the problem, `Solver` solves it for any atom, and `Solution` is one threshold with what
+is known about it. `Evidence` proves a threshold, and `quantile` is the threshold of one group by
+itself. The module `solve` explains how it works and why it is exact.
+
+Each module imports only from those above it in this table.
 
 | module        | what it is for                                                       |
 |---------------|----------------------------------------------------------------------|

@@ -1,13 +1,14 @@
 """Rational arithmetic for what floats cannot decide.
 
-Thresholds are sums of scores with rational coefficients: `combine` computes them exactly and
-rounds up, never down. `ExactWalk` is the simplex of `simplex` for a single test row with every
-comparison in fractions: slow, rarely needed, and right where 0.1 + 0.2 meets 0.3.
+Thresholds are sums of scores with rational coefficients. `combine` computes them exactly and rounds
+them up, never down. `ExactWalk` is the simplex of `walk` for a single test row, with every
+comparison in fractions. It is slow and rarely needed, and it is right where 0.1 + 0.2 meets 0.3.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from bisect import bisect_left
 from collections.abc import Sequence
 from fractions import Fraction
@@ -18,53 +19,64 @@ from gcfcp.arrays import Floats, Ints
 from gcfcp.errors import GCFCPError
 from gcfcp.solver.problem import SLOPE_TOLERANCE, Pieces
 
-Point = tuple[Fraction, Fraction, Fraction]  # multiple of infinity, number, infinitesimal shift
+# A place on the line: a multiple of infinity, a number, and a multiple of an infinitesimal. Tuples
+# are compared from left to right, which is the order of such places.
+Point = tuple[Fraction, Fraction, Fraction]
 
-_DIGIT = 24  # bits that an exact solution gains at a time
+_DIGIT = 24  # An exact solution gains so many bits at a time.
 
 
 def _solve_exactly(matrix: Floats, right: list[int]) -> tuple[list[int], int]:
-    """x with matrix @ x = right, in whole numbers: numerators and their common denominator.
+    """x with matrix @ x = right: whole numerators and their common denominator.
 
-    The float inverse yields some binary digits of x at a time, and the residual is kept in whole
-    numbers. Once there are twice as many as det has, continued fractions give x; it is checked.
+    `matrix` holds zeros and ones. x is computed in binary digits first (`_binary_digits`). Its
+    denominators divide det(matrix), so once there are twice as many digits as det has, continued
+    fractions find them. The outcome is checked in whole numbers.
+    Cost: O(r^3), and O(r^2) for each digit.
     """
-    inverse = np.linalg.inv(matrix)
-    whole = matrix.astype(np.int64)
     bits = int(np.linalg.slogdet(matrix)[1] / math.log(2)) + 2
-    sign = [1 if k >= 0 else -1 for k in right]
-    longest = max(abs(k).bit_length() for k in right) // _DIGIT
-    tail = (2 * bits + 64) // _DIGIT + 1
-    residual = np.zeros(len(right), dtype=np.int64)
-    x = [0] * len(right)
-    for place in range(longest, -1 - tail, -1):
-        residual = residual << _DIGIT
-        if place >= 0:
-            mask = 2**_DIGIT - 1
-            digit = [
-                s * (abs(k) >> place * _DIGIT & mask) for s, k in zip(sign, right, strict=True)
-            ]
-            residual = residual + np.array(digit, dtype=np.int64)
-        part = np.rint(inverse @ residual).astype(np.int64)
-        residual = residual - whole @ part
-        x = [(a << _DIGIT) + b for a, b in zip(x, part.tolist(), strict=True)]
-    denominator, one = 1, 1 << tail * _DIGIT
+    places = (2 * bits + 64) // _DIGIT + 1
+    x = _binary_digits(matrix, right, places)
+    denominator, one = 1, 1 << places * _DIGIT
     for k in x:
         over = (k * denominator) % one
-        if min(over, one - over) << bits > one:  # not whole yet
+        if min(over, one - over) << bits > one:  # k / one times `denominator` is not whole yet.
             denominator *= Fraction(over, one).limit_denominator(1 << bits).denominator
     scaled = [(2 * k * denominator + one) // (2 * one) for k in x]
-    for row, k in zip(whole, right, strict=True):
+    for row, k in zip(matrix, right, strict=True):
         if sum(scaled[j] for j in np.flatnonzero(row)) != k * denominator:
             raise GCFCPError("the groups are too entangled for an exact solution: please report it")
     return scaled, denominator
 
 
+def _binary_digits(matrix: Floats, right: list[int], places: int) -> list[int]:
+    """x with matrix @ x = right, times 2**(24 places), cut off to whole numbers.
+
+    As in long division, 24 bits of `right` are taken down at a time, the float inverse yields the
+    next digit of x, and the rest is kept in whole numbers.
+    """
+    inverse, whole = np.linalg.inv(matrix), matrix.astype(np.int64)
+    sign, mask = [1 if k >= 0 else -1 for k in right], 2**_DIGIT - 1
+    longest = max(abs(k).bit_length() for k in right) // _DIGIT
+    rest = np.zeros(len(right), dtype=np.int64)
+    x = [0] * len(right)
+    for place in range(longest, -1 - places, -1):
+        rest = rest << _DIGIT
+        if place >= 0:
+            down = [s * (abs(k) >> place * _DIGIT & mask) for s, k in zip(sign, right, strict=True)]
+            rest = rest + np.array(down, dtype=np.int64)
+        digit = np.rint(inverse @ rest).astype(np.int64)
+        rest = rest - whole @ digit
+        x = [(k << _DIGIT) + d for k, d in zip(x, digit.tolist(), strict=True)]
+    return x
+
+
 class ExactWalk:
     """One test row in rational arithmetic: the judge where floats are unsure.
 
-    The same simplex, one breakpoint at a time and without a tolerance for scores. It starts where
-    the floats ended, so it mostly has nothing to do but to agree.
+    It is the same simplex, but it passes one breakpoint at a time and has no tolerance for scores.
+    It starts where the floats ended, so mostly it has nothing to do but to agree.
+    Cost of a pivot: O(r^3 + a r) for the equations, most of it in Python's whole numbers.
     """
 
     def __init__(self, pieces: Pieces, basis: Ints, at: Ints, row: Floats, t: float) -> None:
@@ -80,15 +92,17 @@ class ExactWalk:
         return Fraction(int(far)), value, Fraction(float(pieces.tie[a]))
 
     def _slope(self, a: int, i: int) -> Fraction:
+        """The slope of f_A of atom a just before its breakpoint i."""
         return Fraction(float(self.pieces.slopes[self.pieces.first[a] + i]))
 
     def _solved(self, matrix: Floats, right: Sequence[Fraction]) -> list[Fraction]:
+        """x with matrix @ x = right."""
         unit = math.lcm(*(k.denominator for k in right))
         x, denominator = _solve_exactly(matrix, [int(k * unit) for k in right])
         return [Fraction(k, denominator * unit) for k in x]
 
     def _reached(self, basic: Sequence[Fraction]) -> list[Fraction]:
-        """What every atom gets when the basic ones get this."""
+        """What every atom gets when the basic atoms get `basic`: Phi inv(Phi_basis) basic."""
         if not any(basic):
             return [Fraction(0)] * len(self.support)
         beta = self._solved(self.pieces.rows[self.basis], basic)
@@ -102,7 +116,8 @@ class ExactWalk:
         return bisect_left(range(size), theta, key=lambda k: self._point(a, k))
 
     def _offender(self) -> tuple[int, int]:
-        """A basic position outside its slopes and the direction it must move in, or (0, 0)."""
+        """A basic position whose multiplier is outside its slopes, and the direction in which its
+        theta must move: 1 or -1. It is (0, 0) at the optimum."""
         pieces, atoms = self.pieces, self.basis.tolist()
         test = [Fraction(int(k)) for k in self.row]
         right = [self.t * k for k in test]
@@ -112,14 +127,14 @@ class ExactWalk:
                 right[j] -= slope
         basic = pieces.rows[self.basis]
         y, c = self._solved(basic.T, right), self._solved(basic.T, test)
-        # Weights that are not whole are rounded, and so is every tie among them.
+        # Weights that are not whole carry rounding, so ties among them need a tolerance.
         tolerance = np.zeros(len(atoms))
         if not pieces.whole:
             tolerance = SLOPE_TOLERANCE * (pieces.weight @ np.abs(np.linalg.inv(basic)))
         for b, a in enumerate(atoms):
             i, tie = int(self.at[a]), Fraction(float(tolerance[b]))
             over, under = y[b] - self._slope(a, i + 1), self._slope(a, i) - y[b]
-            # With t an infinitesimal lower, y is lower where c is positive.
+            # t counts as lowered by an infinitesimal. So y is lower where c is positive.
             if over > tie or (over >= -tie and c[b] < 0):
                 return b, 1
             if under > tie or (under >= -tie and c[b] > 0):
@@ -127,32 +142,46 @@ class ExactWalk:
         return 0, 0
 
     def descend(self) -> bool:
-        """Walk to the optimum; False if h is unbounded."""
-        pieces = self.pieces
+        """Walk to the optimum. False if h is unbounded."""
         for _ in range(1000 + 20 * len(self.support)):
-            atoms = self.basis.tolist()
-            resting = [self._point(a, int(self.at[a])) for a in atoms]
-            theta = list(zip(*map(self._reached, zip(*resting, strict=True)), strict=True))
-            for a in set(range(len(theta))).difference(atoms):
-                self.at[a] = self._place(a, theta[a])
+            theta = self._located()
             b, direction = self._offender()
             if not direction:
                 return True
-            unit = [Fraction(direction if k == b else 0) for k in range(len(atoms))]
-            ahead = []
-            for a, speed in enumerate(self._reached(unit)):
-                step = -1 if speed < 0 else a in atoms
-                i = int(self.at[a]) + step
-                if speed and 0 <= i < pieces.size[a]:
-                    there = self._point(a, i)
-                    time = tuple((p - q) / speed for p, q in zip(there, theta[a], strict=True))
-                    ahead.append((time, a, i))
-            if not ahead:
+            stop = self._next_breakpoint(b, direction, theta)
+            if stop is None:
                 return False
-            _, a, i = min(ahead)
-            self.at[atoms[b]] += direction > 0
-            self.basis[b], self.at[a] = a, i
+            self.at[self.basis[b]] += direction > 0
+            self.basis[b] = stop[0]
+            self.at[stop[0]] = stop[1]
         raise GCFCPError("no exact optimum within the limit of pivots: please report it")
+
+    def _located(self) -> list[Point]:
+        """theta of every atom. It also sets `at` of the atoms outside the basis."""
+        atoms = self.basis.tolist()
+        resting = [self._point(a, int(self.at[a])) for a in atoms]
+        theta = list(zip(*map(self._reached, zip(*resting, strict=True)), strict=True))
+        for a in set(range(len(theta))).difference(atoms):
+            self.at[a] = self._place(a, theta[a])
+        return theta
+
+    def _next_breakpoint(
+        self, b: int, direction: int, theta: list[Point]
+    ) -> tuple[int, int] | None:
+        """The atom and the index of the breakpoint that the ray of position b meets first.
+
+        None says that it meets none.
+        """
+        atoms = self.basis.tolist()
+        unit = [Fraction(direction if k == b else 0) for k in range(len(atoms))]
+        ahead = []
+        for a, speed in enumerate(self._reached(unit)):
+            i = int(self.at[a]) + (-1 if speed < 0 else a in atoms)
+            if speed and 0 <= i < self.pieces.size[a]:
+                there = self._point(a, i)
+                time = tuple((p - q) / speed for p, q in zip(there, theta[a], strict=True))
+                ahead.append((time, a, i))
+        return min(ahead)[1:] if ahead else None
 
 
 def _round_up(exact: Fraction) -> float:
@@ -160,17 +189,22 @@ def _round_up(exact: Fraction) -> float:
     try:
         nearest = float(exact)
     except OverflowError:
-        return math.inf if exact > 0 else -1.7976931348623157e308
+        return math.inf if exact > 0 else -sys.float_info.max
     return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
 
 
 def combine(c: Floats, scores: Floats, rows: Floats, row: Floats) -> float:
-    """sum_b c_b s_b from the scores themselves, rounded up; c is made exact first."""
+    """S* = sum_b c_b s_b from the scores s themselves, rounded up.
+
+    `rows` is Phi_basis and `row` is Phi_test. The floats `c` are used if they are whole and solve
+    c Phi_basis = Phi_test. Otherwise the equations are solved exactly. A single score of
+    coefficient 1, which is what a basic atom has, is returned as it is.
+    """
     whole, denominator = np.rint(c), 1
     numerators = [int(k) for k in whole.tolist()]
     if not (whole @ rows == row).all():
         numerators, denominator = _solve_exactly(rows.T, [int(k) for k in row])
     terms = [(k, s) for k, s in zip(numerators, scores.tolist(), strict=True) if k]
     if denominator == 1 and [k for k, _ in terms] == [1]:
-        return float(terms[0][1]) + 0.0  # a score itself, as for every atom in the basis
+        return float(terms[0][1]) + 0.0  # Adding 0.0 turns -0.0 into 0.0.
     return _round_up(sum((k * Fraction(s) for k, s in terms), Fraction(0)) / denominator)

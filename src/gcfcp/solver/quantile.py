@@ -16,8 +16,10 @@ def quantile(scores: Floats, weights: Floats, test: float, alpha: Fraction) -> f
     """inf{t : the weight of the scores <= t is at least (1 - alpha)(the weight of all + test)}.
 
     That is S* of a family of one group, and it is solved as such, so that a rank is decided in the
-    same exact way everywhere. Scores of +inf count, scores without weight do not. Without any
-    weight it is +inf. Cost: a sort.
+    same exact way everywhere. Scores of +inf count, and scores without weight do not. If there is
+    no weight at all, the outcome is +inf. Cost: a sort.
+
+    Example: 9 scores of weight 1, test = 1 and alpha = 1/10 need a weight of 9: the largest score.
     """
     heavy = weights > 0
     if not heavy.any():

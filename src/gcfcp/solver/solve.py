@@ -11,12 +11,12 @@ variable: its breakpoints are the atom's scores and its slopes are prefix sums. 
 of h: the left derivative of the dual value at t, which for one group and one client is the
 ceil((n+1)(1-alpha))-th smallest score.
 
-How it works. A vertex is r = rank(Phi) independent atoms, each resting on one of its own scores
-(the basis). Every other atom knows how many of its scores lie below its theta. The multipliers y
-of the basis must lie between the slopes left and right of their scores; the worst offender moves
-along its ray, passing breakpoints of all atoms until the directional derivative turns (a long
-step), and the breakpoint where it turns takes its place. No such breakpoint: S* = +inf. The walk
-begins near the minimum of a smooth h (`newton`).
+How it works. A vertex is r = rank(Phi) independent atoms, each resting on one of its own scores.
+These atoms are the basis. Every other atom knows how many of its scores lie below its theta. The
+multipliers y of the basis must lie between the slopes left and right of their scores. The worst
+offender moves along its ray and passes breakpoints of all atoms until the directional derivative
+turns (a long step). The breakpoint where it turns takes its place. If there is no such breakpoint,
+S* = +inf. The walk begins near the minimum of a smooth h (`start`).
 
 Why it is exact.
 - Ties in weight, such as (n+1)(1-alpha) an integer, are broken by lowering t by an infinitesimal:
@@ -25,21 +25,23 @@ Why it is exact.
   scores by an infinitesimal of its own, so the walk cannot cycle.
 - A score of +inf is a breakpoint at infinity, a level above all finite numbers.
 - The basis is a combinatorial object. Once it is found, S* = sum_b c_b s_b is recomputed from the
-  scores themselves in rational arithmetic and rounded up, never down; c solves
-  sum_b c_b Phi_b = Phi_test, checked in integers.
-- Scores above 2**900 are scaled for the floats, and where that costs a tiny one its bits, rational
-  arithmetic, which sees the scores as they are, decides everything.
+  scores themselves in rational arithmetic and rounded up, never down. The coefficients c solve
+  sum_b c_b Phi_b = Phi_test, and this is checked in integers.
+- Scores above 2**900 are scaled for the floats. Where that costs a tiny score its bits, rational
+  arithmetic decides everything, because it sees the scores as they are.
 - Every solution is verified against the first-order condition before it is returned. Where a
   float is too close to call (0.1 + 0.2 against 0.3, or 1e12 next to 1e-12), the same condition is
-  decided in rational arithmetic, and the walk goes on there if it does not hold. What comes from
-  there is checked once more, and an error is raised rather than a threshold that is not proved.
+  decided in rational arithmetic, and if it does not hold, the walk goes on there. What comes from
+  there is checked once more. If that check fails, an error is raised: no threshold is returned
+  that is not proved.
 - Weights that are not whole carry rounding, so a difference within 2**-46 of the weights that make
   it up counts as a tie. A false tie costs that much coverage.
 
 Why not an LP library: it would see n columns instead of |A+| functions, return a vertex of its
 own choice from the optimal face, and be exact only to its tolerance (see benchmarks/).
 
-Cost: O(n) once for the prefix sums; then some pivots a threshold, each O(|A+| r), whatever n is.
+Cost: O(n) once for the prefix sums. Then each threshold takes some pivots, and each pivot takes
+O(|A+| r), whatever n is.
 
 | here         | paper                                             |
 |--------------|---------------------------------------------------|
@@ -78,19 +80,20 @@ from gcfcp.solver.vertex import (
 )
 from gcfcp.solver.walk import descend
 
-_LEVEL_RATIO = 128  # how much coarser each level of the first solve is
-_COARSEST = 1024  # breakpoints an atom may have on the coarsest level
-_BATCH = 2**18  # memberships, over all the problems that are solved side by side
+_LEVEL_RATIO = 128  # Each level of the first solve has this many times fewer breakpoints.
+_COARSEST = 1024  # On the coarsest level no atom has more breakpoints than this.
+_BATCH = 2**18  # Test rows are solved side by side up to this many memberships, rows x atoms x r.
 
 
 @dataclass(frozen=True)
 class Solution:
-    """One threshold with the evidence for it."""
+    """One threshold with what is known about it."""
 
-    threshold: float
-    pivots: int
-    bounded: bool  # False: no finite threshold is valid, whatever the scores are
-    infinite_atoms: Bools  # atoms whose own theta is at infinity in this solution
+    threshold: float  # S*
+    pivots: int  # How many pivots the floats took from the optimum without a test point.
+    bounded: bool  # If False, no finite threshold is valid, whatever the scores are.
+    infinite_atoms: Bools  # (a,): The atoms whose own theta is at infinity in this solution.
+    judged: bool  # The floats were unsure, and rational arithmetic decided.
 
 
 @dataclass(frozen=True)
@@ -99,18 +102,31 @@ class Evidence:
     slope of f_A at theta_A, with sum_A gradient_A Phi_A = t Phi_test."""
 
     theta: Floats  # (a,)
-    gradient: Floats  # (a,), in the units of `Solver.t`
-    infinite: Bools  # (a,): theta_A is at infinity and its number means nothing
+    gradient: Floats  # (a,): In the units of `Solver.t`.
+    infinite: Bools  # (a,): theta_A is at infinity, and its number means nothing.
+
+
+@dataclass(frozen=True)
+class _Optima:
+    """The certified optima of m test rows."""
+
+    walk: Walk
+    pivots: Ints  # (m,): How many pivots the floats took; -1 if they found h unbounded.
+    bounded: Bools  # (m,): If False, h is unbounded and the walk means nothing.
+    judged: Bools  # (m,): The floats were unsure, and rational arithmetic decided.
 
 
 class Solver:
-    """Thresholds of any atom from one coreset. Immutable once made; safe for many threads."""
+    """Thresholds of any atom from one coreset.
+
+    A solver does not change once it is made, so that many threads may share it.
+    """
 
     def __init__(self, coreset: Coreset, alpha: Fraction) -> None:
         self.coreset = coreset
         self.alpha = alpha
         self._pieces, self._columns, self.t = pieces_of(coreset, alpha)
-        # Each column, dependent ones too, as a combination of the independent ones.
+        # Every column is a combination of the independent ones, with these coefficients, (r, G).
         self._span = np.eye(len(self._columns))
         if len(self._columns) < coreset.membership.shape[1]:
             rows = coreset.membership.astype(np.float64)
@@ -118,8 +134,11 @@ class Solver:
         self._base = self._first_optimum()
 
     def _first_optimum(self) -> Walk:
-        """The optimum without a test point. Where no guess comes close, from coarse to fine, so
-        that the number of pivots hardly grows with n."""
+        """The optimum without a test point, from where the walk of every test row starts.
+
+        Where no guess comes close, the problem is solved from coarse to fine, so that the number
+        of pivots hardly grows with n.
+        """
         fine = pieces = self._pieces
         stride, guess = 1, near_optimum(fine)
         while not guess.close and int(pieces.size.max()) > _COARSEST:
@@ -141,16 +160,17 @@ class Solver:
             walk.at[0, basis] = resting // stride
 
     def solve(self, rows: Bools, t: Floats | None = None) -> list[Solution]:
-        """S* of the atoms with membership `rows` (m, G); `t` (m,) in place of (1 - alpha) w_test.
+        """S* of the atoms with membership `rows`, (m, G).
 
-        `t` is in the units of `self.t`.
+        `t`, (m,), takes the place of (1 - alpha) w_test. It is in the units of `self.t`.
         """
         full = np.atleast_2d(np.asarray(rows, dtype=np.float64))
         weights = np.full(len(full), self.t) if t is None else np.asarray(t, dtype=np.float64)
         reduced = full[:, self._columns]
-        # A row outside the span: some direction of beta moves it and no atom, so nothing holds it.
+        # If a row is outside the span of the atoms, some direction of beta changes its threshold
+        # and no theta_A, so no score limits it.
         held = (np.abs(reduced @ self._span - full) <= ZERO).all(axis=1) & full.any(axis=1)
-        free = Solution(math.inf, 0, False, np.zeros(len(self._pieces.size), dtype=bool))
+        free = Solution(math.inf, 0, False, np.zeros(len(self._pieces.size), dtype=bool), False)
         solutions = [free] * len(full)
         index = np.flatnonzero(held)
         batch = max(1, _BATCH // (len(self._pieces.size) * len(self._columns)))
@@ -161,16 +181,20 @@ class Solver:
         return solutions
 
     def evidence(self, row: Bools) -> Evidence | None:
-        """The first-order condition of one row's solution; None if nothing finite is valid."""
+        """What proves the solution of one row; None if no finite threshold is valid."""
         if not self.solve(row)[0].bounded:
             return None
         reduced = np.asarray(row, dtype=np.float64)[None, self._columns]
-        walk, _, _ = self._optima(reduced, np.array([self.t]))
+        walk = self._optima(reduced, np.array([self.t])).walk
         number, far, _ = thetas(self._pieces, walk)
         return Evidence(number[0], gradient_of(self._pieces, walk)[0], np.abs(far[0]) > ZERO)
 
-    def _optima(self, rows: Floats, t: Floats) -> tuple[Walk, Ints, Bools]:
-        """Certified optima of all rows, the pivots they took, and which of them are bounded."""
+    def _optima(self, rows: Floats, t: Floats) -> _Optima:
+        """Walk from the optimum without a test point to that of each row, and certify it.
+
+        The certificate says that multipliers are within their slopes and scores on their side of
+        theta. Where floats cannot tell, rational arithmetic goes on from where they ended.
+        """
         pieces, base = self._pieces, self._base
         m = len(rows)
         walk = Walk(
@@ -182,39 +206,44 @@ class Solver:
         )
         walk, pivots = descend(pieces, walk, rows)
         bounded = pivots >= 0
-        # The certificate: multipliers within their slopes, scores on their side of theta. Where a
-        # float cannot tell, rational arithmetic does.
-        doubtful = np.flatnonzero(bounded & unsure(pieces, walk))
-        for i in doubtful.tolist():
-            judge = ExactWalk(pieces, walk.basis[i], walk.at[i], rows[i], t[i])
-            bounded[i] = judge.descend()
-            walk.basis[i], walk.at[i] = judge.basis, judge.at
-        if len(doubtful):
+        judged = bounded & unsure(pieces, walk)
+        if judged.any():
+            for i in np.flatnonzero(judged).tolist():
+                judge = ExactWalk(pieces, walk.basis[i], walk.at[i], rows[i], t[i])
+                bounded[i] = judge.descend()
+                walk.basis[i], walk.at[i] = judge.basis, judge.at
             factorise(pieces, walk, rows)
-            judged = doubtful[bounded[doubtful]]
-            if refuted(pieces, walk[judged]).any():
+            if refuted(pieces, walk[judged & bounded]).any():
                 raise GCFCPError(
                     "a threshold does not satisfy the first-order condition, which proves it "
                     "optimal: a defect of gcfcp, please report it"
                 )
-        return walk, pivots, bounded
+        return _Optima(walk, pivots, bounded, judged)
 
     def _solve(self, rows: Floats, t: Floats) -> list[Solution]:
+        """S* of `rows`, (m, r), on the independent columns.
+
+        Where c times the scores at infinity is not zero, the threshold is infinite. Elsewhere they
+        cancel, and 0 may stand in their place.
+        """
         pieces = self._pieces
-        walk, pivots, bounded = self._optima(rows, t)
+        optima = self._optima(rows, t)
+        walk = optima.walk
         infinite = resting_scores(pieces, walk)[1]
         scores = self.coreset.values[pieces.start[walk.basis] + pick(walk.at, walk.basis)]
-        scores = np.where(infinite > 0, 0.0, scores)  # they cancel, or the threshold is infinite
+        scores = np.where(infinite > 0, 0.0, scores)
         far = np.einsum("mr,mr->m", walk.c, infinite)
         at_infinity = along(pieces, walk, infinite) > ZERO
         solutions = []
         for i in range(len(rows)):
-            if not bounded[i]:
+            if not optima.bounded[i]:
                 threshold = math.inf
             elif abs(far[i]) > ZERO:
                 threshold = math.copysign(math.inf, far[i])
             else:
                 basic = pieces.rows[walk.basis[i]]
                 threshold = combine(walk.c[i], scores[i], basic, rows[i])
-            solutions.append(Solution(threshold, int(pivots[i]), bool(bounded[i]), at_infinity[i]))
+            pivots, bounded = int(optima.pivots[i]), bool(optima.bounded[i])
+            judged = bool(optima.judged[i])
+            solutions.append(Solution(threshold, pivots, bounded, at_infinity[i], judged))
         return solutions

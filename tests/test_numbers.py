@@ -17,9 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gcfcp
-from gcfcp import GCFCPError
 from gcfcp.calibration import problem_of
-from gcfcp.solver import Coreset, Solver, certificate, solve, vertex
+from gcfcp.solver import Coreset, Solver
 
 pytestmark = pytest.mark.slow  # thousands of federations
 
@@ -237,58 +236,6 @@ def test_the_calibration_data_are_covered_as_the_condition_demands(data: Data) -
             mine = coreset.membership[atom, g]
             needed = float(1 - data.alpha) * (coreset.weights[mine].sum() + row[g] * coreset.test)
             assert coreset.weights[mine & covered].sum() >= needed - 1e-6
-
-
-# --- sabotage ----------------------------------------------------------------------------------
-
-
-def _problem() -> Coreset:
-    rng = np.random.default_rng(3)
-    m = rng.random((300, 3)) < 0.5
-    m[~m.any(axis=1), 0] = True
-    data = Data((rng.random(300),), (m,), Fraction(1, 10), "uniform")
-    return problem_of(data.summaries(), data.alpha, "uniform", "pool", None).coreset
-
-
-def _lazy_descend(pieces, where, rows):
-    """A simplex that never moves and says that it has arrived."""
-    vertex.factorise(pieces, where, rows)
-    return where, np.zeros(len(rows), dtype=np.int64)
-
-
-def test_a_simplex_that_stops_too_early_is_found_out_and_put_right(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    coreset, alpha = _problem(), Fraction(1, 10)
-    right = [s.threshold for s in Solver(coreset, alpha).solve(coreset.membership)]
-    made = Solver(coreset, alpha)
-    monkeypatch.setattr(solve, "descend", _lazy_descend)
-    assert [s.threshold for s in made.solve(coreset.membership)] == right
-
-
-def test_if_the_judge_is_wrong_as_well_an_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    coreset = _problem()
-    made = Solver(coreset, Fraction(1, 10))
-    monkeypatch.setattr(solve, "descend", _lazy_descend)
-    monkeypatch.setattr(solve.ExactWalk, "descend", lambda self: True)
-    with pytest.raises(GCFCPError, match="first-order condition"):
-        made.solve(coreset.membership)
-
-
-def test_weights_that_are_changed_behind_its_back_are_found_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The gradient a walk believes in is tampered with: the certificate does not hold."""
-    coreset = _problem()
-    made = Solver(coreset, Fraction(1, 10))
-    monkeypatch.setattr(solve.ExactWalk, "descend", lambda self: True)
-    honest = certificate.multipliers
-    monkeypatch.setattr(
-        certificate, "multipliers", lambda p, w: replace(honest(p, w), y=3 * honest(p, w).y)
-    )
-    monkeypatch.setattr(solve, "unsure", lambda p, w: np.ones(len(w.t), dtype=bool))
-    with pytest.raises(GCFCPError, match="first-order condition"):
-        made.solve(coreset.membership)
 
 
 # --- many at once ------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from gcfcp.solver.problem import SLOPE_TOLERANCE, Pieces
 # are compared from left to right, which is the order of such places.
 Point = tuple[Fraction, Fraction, Fraction]
 
-_DIGIT = 24  # An exact solution gains so many bits at a time.
+_DIGIT = 24  # An exact solution gains this many bits at a time.
 
 
 def _solve_exactly(matrix: Floats, right: list[int]) -> tuple[list[int], int]:

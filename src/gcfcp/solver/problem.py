@@ -25,7 +25,7 @@ from gcfcp.errors import GCFCPError
 
 SLOPE_TOLERANCE = 2.0**-46  # Rounding in a multiplier is far below this part of its weights.
 ZERO = 1e-9  # Coefficients are rationals of small denominator; one below this size is zero.
-_IN_CACHE = 2**15  # So many numbers are checked at a time, because they fit into the cache.
+_IN_CACHE = 2**15  # This many numbers are checked at a time, because they fit into the cache.
 _ENORMOUS = 2.0**900  # Beyond this size, a sum of several scores could overflow.
 _SMALLER = 2.0**-124  # If a score is that large, all of them are multiplied by this.
 _GRAIN = 2.0**-20  # Scores are discrete if all are multiples of about this part of the largest.
@@ -36,8 +36,9 @@ _LARGEST_DENOMINATOR = 2**20  # An alpha of larger denominator is no fraction th
 class Coreset:
     """Weighted scores by atom: what the server's problem is made of.
 
-    Weights may be in any unit. If all weights are whole numbers below 2**53, every comparison of
-    weights is exact. Within an atom the scores ascend strictly, and +inf may come last.
+    Weights may be in any unit. If they and `test` are whole numbers, and their sum times alpha's
+    denominator is below 2**52, every comparison of weights is exact. Within an atom the scores
+    ascend strictly, and +inf may come last.
     """
 
     membership: Bools  # (a, G): Phi_A of each atom. The rows are distinct.
@@ -52,7 +53,7 @@ class Coreset:
 
 
 def combined(atom: Ints, values: Floats, weights: Floats) -> tuple[Ints, Floats, Floats]:
-    """Make one of equal values of an atom, and add up their weights in the order they are in.
+    """Merge equal values of an atom into one, and add up their weights from left to right.
 
     `atom` ascends, and so do the `values` of each atom. Cost: O(n).
     """
@@ -162,7 +163,7 @@ def _prefix_sums(coreset: Coreset, keep: float, cut: float) -> tuple[Floats, Flo
 
     Each atom has a running sum of its own, because one over all atoms would lose digits. Where all
     weights of an atom are equal, as those of one client or of a proportional mixture are, multiples
-    take a third of the time of a sum, whose every step waits for the last.
+    of that weight take a third of the time of a running sum.
     """
     atoms = len(coreset.start) - 1
     slopes, total = np.empty(len(coreset.weights) + atoms), np.empty(atoms)
@@ -191,7 +192,7 @@ def _within_range(exact: Floats, start: Ints) -> tuple[Floats, bool]:
 
 @lru_cache(maxsize=8)
 def _shifts(atoms: int) -> Floats:
-    """A shift for each atom, always the same. Random numbers have no linear relation by chance."""
+    """A random shift for each atom, the same in every run. No sum of shifts is zero by chance."""
     shifts = np.random.default_rng(0).random(atoms)
     shifts.flags.writeable = False
     return shifts

@@ -37,11 +37,11 @@ from gcfcp.solver.vertex import (
     snap,
 )
 
-_BLOCK = 256  # So many breakpoints of a ray are laid out at first, over all moving atoms.
-_FEWEST = 4  # At least so many breakpoints of each atom are laid out, if it has them.
-_GROWTH = 8  # If that was too short, so many times as many breakpoints are laid out.
-_LONGEST_RAY = 2**22  # No more than this many breakpoints are laid out at a time, over all rows.
-_BESIDE = np.array([-1, 1])  # The places just before and just after a place.
+_BLOCK = 256  # At first about this many breakpoints are laid out for each test row.
+_FEWEST = 4  # At least this many breakpoints of each moving atom are laid out, if it has them.
+_GROWTH = 8  # If a stretch was too short, the next one has this many times its breakpoints.
+_LONGEST_RAY = 2**22  # A stretch does not grow beyond this many breakpoints, over all test rows.
+_BESIDE = np.array([-1, 1])  # These steps lead to the places just before and just after a place.
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,10 @@ class _Stretch:
     """The next `depth` breakpoints of each moving atom, flat: place j belongs to j // depth.
 
     All arrays are (m, k depth), except for `short`. Where an atom has fewer breakpoints on its
-    way, the rest are met never (step inf) and gain nothing.
+    way, the remaining places are never met (step inf) and gain nothing.
     """
 
-    depth: int
+    depth: int  # How many places each atom has.
     index: Ints  # Which of the atom's breakpoints it is.
     step: Floats  # How far along the ray it is met.
     gain: Floats  # What it adds to the derivative.
@@ -96,8 +96,8 @@ class _Stretch:
 class _Course:
     """In which order a stretch is met, and where the derivative turns, for m test rows."""
 
-    order: Ints  # (m, k depth): The places of the stretch, the one met first comes first.
-    stop: Ints  # (m, 1): The step ends at the breakpoint that is met as number `stop`, from 0.
+    order: Ints  # (m, k depth): The places of the stretch in the order in which they are met.
+    stop: Ints  # (m, 1): How many breakpoints are met before the one where the step ends.
     chosen: Ints  # (m, 1): The place of that breakpoint in the stretch, order[stop].
     turned: Bools  # (m,): If False, the derivative does not turn on this stretch.
     cut: Bools  # (m,): The step ends before the derivative turns, where the stretch ends.
@@ -106,8 +106,8 @@ class _Course:
 def long_step(pieces: Pieces, walk: Walk, moving: Offenders, width: int = 0) -> Step:
     """The step to the minimum of h on the ray of each test row's offender.
 
-    `width` breakpoints of each atom are laid out. Test rows for which that was too short take the
-    step again with more.
+    `width` breakpoints of each moving atom are laid out; 0 stands for the usual number. Test rows
+    for which that is too short take the step again with more.
     """
     ray = _ray_of(pieces, walk, moving)
     width = width or max(_FEWEST, _BLOCK // len(ray.atoms))
@@ -144,7 +144,7 @@ def _ray_of(pieces: Pieces, walk: Walk, moving: Offenders) -> _Ray:
     theta = np.where(own, scores[each, b][:, None], along(pieces, walk, scores)[:, atoms])
     # The leaving atom stands on a breakpoint already. On its way up, the next one is ahead.
     ahead = walk.at[:, atoms] + np.where(up, own, -1)
-    # As t counts as lowered by an infinitesimal, a derivative of zero counts as negative where
+    # t counts as lowered by an infinitesimal. So a derivative of zero counts as negative where
     # the ray lowers beta' Phi_test, and as positive elsewhere.
     lowers = direction * walk.c[each, b] < -ZERO
     return _Ray(
@@ -212,8 +212,9 @@ def _course_of(ray: _Ray, stretch: _Stretch) -> _Course:
 def _cut_off(stretch: _Stretch, course: _Course) -> _Course:
     """End the step where the first atom runs out of breakpoints that are laid out.
 
-    Up to there every breakpoint is known and h still falls, so the step is a valid one, if not
-    the longest. It is taken where the next stretch would be too much to lay out.
+    Up to there every breakpoint is known and h still falls. So the step is valid, but another one
+    may have to follow. It is taken where the next stretch would be too much to lay out. Ties at its
+    end are not put in order, because some members may lie beyond the stretch.
     """
     order, stop = course.order, course.stop.copy()
     place = np.argsort(order, axis=1)[:, stretch.ends()]

@@ -80,7 +80,7 @@ from gcfcp.solver.vertex import (
 )
 from gcfcp.solver.walk import descend
 
-_LEVEL_RATIO = 128  # Each level of the first solve has this many times fewer breakpoints.
+_LEVEL_RATIO = 128  # Each coarser level of the first solve keeps one breakpoint out of this many.
 _COARSEST = 1024  # On the coarsest level no atom has more breakpoints than this.
 _BATCH = 2**18  # Test rows are solved side by side up to this many memberships, rows x atoms x r.
 
@@ -89,7 +89,7 @@ _BATCH = 2**18  # Test rows are solved side by side up to this many memberships,
 class Solution:
     """One threshold with what is known about it."""
 
-    threshold: float  # S*
+    threshold: float  # The threshold S*.
     pivots: int  # How many pivots the floats took from the optimum without a test point.
     bounded: bool  # If False, no finite threshold is valid, whatever the scores are.
     infinite_atoms: Bools  # (a,): The atoms whose own theta is at infinity in this solution.
@@ -101,8 +101,8 @@ class Evidence:
     """What proves a finite threshold: theta = Phi beta for some beta, and each atom's gradient, a
     slope of f_A at theta_A, with sum_A gradient_A Phi_A = t Phi_test."""
 
-    theta: Floats  # (a,)
-    gradient: Floats  # (a,): In the units of `Solver.t`.
+    theta: Floats  # (a,): theta_A = beta' Phi_A of each atom.
+    gradient: Floats  # (a,): A slope of f_A at theta_A, in the units of `Solver.t`.
     infinite: Bools  # (a,): theta_A is at infinity, and its number means nothing.
 
 
@@ -110,7 +110,7 @@ class Evidence:
 class _Optima:
     """The certified optima of m test rows."""
 
-    walk: Walk
+    walk: Walk  # The optimal vertices, freshly factorised.
     pivots: Ints  # (m,): How many pivots the floats took; -1 if they found h unbounded.
     bounded: Bools  # (m,): If False, h is unbounded and the walk means nothing.
     judged: Bools  # (m,): The floats were unsure, and rational arithmetic decided.

@@ -40,7 +40,7 @@ class Walk:
     """
 
     basis: Ints  # (m, r): The basic atoms.
-    at: Ints  # (m, a): A basic atom rests on this breakpoint; others have so many below theta.
+    at: Ints  # (m, a): The breakpoint of a basic atom; else the number of those below theta.
     inverse: Floats  # (m, r, r): The inverse of Phi_basis, the matrix of the basic rows.
     c: Floats  # (m, r): Phi_test as a combination of the basic rows: c Phi_basis = Phi_test.
     t: Floats  # (m,): The weight of the test row.

@@ -17,7 +17,7 @@ from gcfcp.solver.problem import Pieces
 from gcfcp.solver.ray import Step, long_step
 from gcfcp.solver.vertex import Offenders, Walk, factorise, multipliers, offenders, snap
 
-_REFRESH = 64  # After so many pivots the inverse is computed afresh, so that errors do not grow.
+_REFRESH = 64  # After this many pivots the inverse is computed afresh. So errors do not grow.
 
 
 def descend(pieces: Pieces, walk: Walk, rows: Floats) -> tuple[Walk, Ints]:

@@ -51,6 +51,11 @@ TASKS: dict[str, tuple[str, str, list[list[str]]]] = {
         "dev",
         [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]],
     ),
+    "mutate": (
+        "random changes of the core, and those that no test notices (--only solver)",
+        "mutation",
+        [["python", "-m", "mutation"]],
+    ),
 }
 
 

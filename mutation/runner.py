@@ -72,6 +72,17 @@ class Mutant:
         return "\n".join(removed), "\n".join(added)
 
     @property
+    def within(self) -> str:
+        """The name of the innermost function or class around the line."""
+        around = [
+            node
+            for node in ast.walk(ast.parse((ROOT / self.file).read_text()))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            and node.lineno <= self.line <= (node.end_lineno or node.lineno)
+        ]
+        return max(around, key=lambda node: node.lineno).name if around else ""
+
+    @property
     def diff(self) -> str:
         before, after = self.changed
         signed = [f"    - {x}" for x in before.splitlines()]
@@ -203,6 +214,7 @@ def _equivalent(mutant: Mutant) -> bool:
     before, after = mutant.changed
     return any(
         (e["file"], e["original"], e["mutated"]) == (mutant.file, before, after)
+        and e.get("within", mutant.within) == mutant.within
         for e in CONFIG.get("equivalent", ())
     )
 

@@ -455,3 +455,24 @@ def test_damaged_bytes_are_one_line(data: st.DataObject) -> None:
     for bad in (damaged, good[:at], good + b"x", b""):
         with pytest.raises(gcfcp.GCFCPError):
             Audit.from_bytes(bad)
+
+
+def test_a_report_is_kept_unless_a_group_is_broken() -> None:
+    def report(covered: int, total: int, alpha: float | None) -> gcfcp.AuditReport:
+        sent = gcfcp.audit(
+            np.arange(total) < covered,
+            np.ones((total, 1)),
+            groups=gcfcp.Groups(["all"]),
+            client="x",
+        )
+        return gcfcp.merge_audits([sent], alpha=alpha)
+
+    for covered, total, alpha, said, kept in (
+        (1000, 1000, 0.1, KEPT, True),
+        (9, 10, 0.1, UNKNOWN, True),
+        (500, 1000, None, NO_TARGET, True),
+        (500, 1000, 0.1, BROKEN, False),
+    ):
+        found = report(covered, total, alpha)
+        assert found.groups[0].verdict == said
+        assert found.kept is kept

@@ -711,3 +711,11 @@ def test_the_shortcut_for_no_compression_is_the_walk(seed, monkeypatch):
     quick = [TDigest.from_values(values, delta, weights) for delta in deltas]
     monkeypatch.setattr("gcfcp.digest.clusters._runs_apart", lambda *_: None)
     assert quick == [TDigest.from_values(values, delta, weights) for delta in deltas]
+
+
+@pytest.mark.parametrize("delta", [3.7, 11.6, 25.8, 251.7])
+@pytest.mark.parametrize("n", [97, 1000, 30_000])
+def test_a_delta_between_whole_numbers(delta: float, n: int) -> None:
+    """Its last cluster spans less than a unit, and must still reach the end in one step."""
+    values = draw("normal", n)
+    assert TDigest.from_values(values, delta).weights.tolist() == greedy_sizes(values, delta)

@@ -561,3 +561,17 @@ def test_importing_groups_loads_numpy_only():
         "assert not {'polars', 'pandas', 'pyarrow', 'scipy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("predicates", [["x > 0"], ["x > 0", "x > 1", "x > 2"]])
+def test_each_group_needs_its_own_condition(predicates):
+    with pytest.raises(GCFCPError, match=f"{len(predicates)} conditions for 2 groups"):
+        Groups(["low", "high"], predicates)
+
+
+def test_a_family_cannot_be_changed():
+    """Its fingerprint stands in files: a family that changed would belie them."""
+    family = Groups(["low", "high"])
+    with pytest.raises(AttributeError):
+        family.names = ("low",)
+    assert family.names == ("low", "high")

@@ -643,3 +643,22 @@ def test_a_row_that_nothing_holds_is_covered_as_often_as_asked():
     found = calibration.thresholds(unseen, threshold_rng=np.random.default_rng(0))
     assert set(found) == {-np.inf, np.inf}
     assert abs((found == np.inf).mean() - 0.75) < 5 * math.sqrt(0.75 * 0.25 / 4000)
+
+
+def test_clients_may_come_in_descending_order_of_their_scores():
+    """One record each: the client that is first by its name has the larger score."""
+    groups = Groups(["all"])
+    sent = [
+        summarize([score], [[True]], groups=groups, client=name)
+        for name, score in (("a", 3.0), ("b", 2.0), ("c", 1.0))
+    ]
+    for alpha, threshold in ((0.5, 3.0), (0.6, 3.0), (0.7, 2.0), (0.9, 1.0)):
+        assert calibrate(sent, alpha).thresholds([[True]]).tolist() == [threshold]
+
+
+def test_its_short_form_shows_no_tables():
+    sent = [summarize(np.arange(50.0), np.ones((50, 1)), groups=Groups(["all"]), client="a")]
+    shown = repr(calibrate(sent, 0.1))
+    assert "alpha=0.1" in shown
+    assert "array" not in shown
+    assert "ThresholdTable" not in shown

@@ -676,3 +676,10 @@ def test_records_are_conserved(scores, seed, m):
     s = summarize(scores, membership, groups=THREE, client="k", min_count=m, delta=7)
     assert int(s.counts.sum()) + s.suppressed == s.n == len(scores)
     assert Fraction(int(s.errors.sum()), s.n) <= 1
+
+
+def test_its_short_form_shows_no_arrays():
+    """Whoever logs a summary writes neither scores nor counts of atoms into the log."""
+    shown = repr(summary())
+    assert "hospital-a" in shown
+    assert "array" not in shown

@@ -1,4 +1,4 @@
-"""The table: rules, lookups, unseen atoms, and suppressed records wherever they may lie."""
+"""The threshold table: its rules, its lookups, unseen atoms, and suppressed records."""
 
 import itertools
 import math
@@ -30,7 +30,7 @@ def by_group(rule, thresholds=(1.0, 3.0, 2.0)):
     )
 
 
-# --- rules ----------------------------------------------------------------------------------------
+# --- Rules ----------------------------------------------------------------------------------------
 
 
 def test_rules_by_group():
@@ -58,19 +58,19 @@ def test_an_unknown_rule_is_an_error():
 
 
 def test_thresholds_belong_to_one_alpha(calibration):
-    """A table with another alpha would answer for the old one, seen atoms and unseen alike."""
+    """A table whose alpha is changed would still hold the thresholds of the old alpha."""
     table = calibration.threshold_table
     with pytest.raises(GCFCPError, match=r"alpha=1/5 is not the alpha=1/10 .*retarget"):
         replace(table, alpha=Fraction(1, 5))
     unseen = ROWS[[1, 4, 5]]
-    table.thresholds(unseen)  # They are kept now.
+    table.thresholds(unseen)  # The rule now keeps these thresholds.
     other = replace(table.source, alpha=Fraction(1, 5))
     expected = calibration.retarget(alpha=Fraction(1, 5)).thresholds(unseen)
     assert other.thresholds(unseen).tolist() == expected.tolist()
     assert table.thresholds(unseen).tolist() != expected.tolist()
 
 
-# --- lookups --------------------------------------------------------------------------------------
+# --- Lookups --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -152,11 +152,12 @@ def test_many_threads_find_the_same():
             assert np.array_equal(found, expected[part])
 
 
-# --- suppressed records ---------------------------------------------------------------------------
+# --- Suppressed records ---------------------------------------------------------------------------
 
 
 def test_rows_of_a_hopeless_group_are_infinite_and_others_are_not():
-    """Of the group c 12 records are described and up to 4 more suppressed: too many for 0.1."""
+    """Of group c 12 records are described and up to 4 are suppressed. With 4 scores of +inf it
+    would need 45 others at alpha = 0.1."""
     rows = np.array([[1, 0, 0]] * 100 + [[1, 0, 1]] * 12 + [[1, 1, 1]] * 4)
     scores = np.random.default_rng(0).random(len(rows))
     s = summarize(scores, rows, groups=ABC, client="k", min_count=5)
@@ -168,14 +169,14 @@ def test_rows_of_a_hopeless_group_are_infinite_and_others_are_not():
     assert np.isinf(calibration.thresholds(ROWS[[0]], threshold_rng=np.random.default_rng(0))).all()
 
 
-# The account that `pooling` gives, checked by an LP of its own. Suppressed records are placed into
-# atoms in every way that the summaries allow; none of them counts as covered. For a row with a
-# finite threshold, and for each of its groups, the described records that the solution covers must
-# then weigh at least (1 - alpha) of all records and the test point.
+# A linear program checks the requirement that `calibration.problem` states. Suppressed records are
+# placed into atoms in every way that the summaries allow, and none of them counts as covered. For a
+# row with a finite threshold, and for each of its groups, the described records that the solution
+# covers must then weigh at least 1 - alpha of all records and the test point.
 
 
 def hiding(seed, sizes=(40, 30)):
-    """Clients whose rare atoms are suppressed, and lie where scores are large."""
+    """Clients whose rare atoms are suppressed. Scores are larger in atoms of more groups."""
     rng = np.random.default_rng(seed)
     told = []
     for k, n in enumerate(sizes):
@@ -186,7 +187,8 @@ def hiding(seed, sizes=(40, 30)):
 
 
 def placements(summary):
-    """Counts by atom (7,) of the suppressed records, wherever the summary's bounds let them be."""
+    """Every way to place the suppressed records into the 7 atoms, as counts (7,), that the
+    summary's bounds allow."""
     bound = np.array(summary.suppressed_groups)
     for cut in itertools.combinations(range(summary.suppressed + 6), 6):
         counts = np.diff([-1, *cut, summary.suppressed + 6]) - 1
@@ -194,11 +196,11 @@ def placements(summary):
             yield counts
 
 
-FAR = 1e3  # stands for +inf in an LP: all scores are below 5
+FAR = 1e3  # This stands for +inf in the linear program; all scores are below 5.
 
 
 def thetas(coreset, alpha, row):
-    """theta of every atom in a solution of the augmented problem for `row`; None if unbounded."""
+    """theta of every atom in a solution of the augmented problem for `row`; None without one."""
     unit = 1e4 / (coreset.weights.sum() + coreset.test)
     atom = np.repeat(np.arange(len(coreset.membership)), np.diff(coreset.start))
     weights, values = (
@@ -216,14 +218,14 @@ def thetas(coreset, alpha, row):
 
 
 def shortfall(told, coreset, alpha, row, theta):
-    """(1 - alpha)(W_G + hidden + w_test) less what is covered, of the worst placement and group."""
+    """(1 - alpha)(W_G + hidden + w_test) less what is covered, in the worst placement and group."""
     rates = [0.5 / (s.n + 1) for s in told]
     covered = np.zeros(3)
     for a, members in enumerate(coreset.membership):
         own = slice(coreset.start[a], coreset.start[a + 1])
         known = np.isfinite(coreset.values[own]) & (coreset.values[own] <= theta[a] + 1e-7)
         covered += coreset.weights[own][known].sum() * members
-    covered *= sum(rates) / coreset.test  # in units of pi
+    covered *= sum(rates) / coreset.test  # Now a weight of 1 is the whole mixture.
     described = sum(r * (s.atom_counts @ s.membership) for r, s in zip(rates, told, strict=True))
     worst = -np.inf
     for way in itertools.product(*[list(placements(s)) for s in told]):
@@ -260,16 +262,16 @@ def test_what_is_covered_is_enough_wherever_suppressed_records_lie():
             theta = thetas(bare, alpha, row)
             careless += shortfall(told, bare, alpha, row, theta) > 1e-6
     assert finite > 15
-    assert careless > 10  # the account is needed: without it most of these would fail
+    assert careless > 10  # Without the weight at +inf most of these rows would fail.
 
 
-# Exact enumeration. A client has n records, each of one of six types: three atoms ({a}, {b} and
-# {a, b}) by two scores. Every data set is a multiset of types, so that the thresholds of each of
-# them give the exact coverage under ANY distribution of records.
+# Exact enumeration. A client has n records of six types: three atoms ({a}, {b} and {a, b}) with two
+# scores each. A data set is a multiset of types. With the thresholds of all data sets, the exact
+# coverage can be computed for any distribution of the records.
 
 AB = Groups(["a", "b"])
 ATOMS = np.array([[0, 1], [1, 0], [1, 1]], dtype=bool)
-TYPES = list(itertools.product(range(3), range(2)))  # (atom, score)
+TYPES = list(itertools.product(range(3), range(2)))  # Each type is (atom, score).
 
 
 class Bounded:
@@ -284,7 +286,7 @@ def multisets(n):
 
 
 def covered_types(datasets, alpha, mixture="uniform", min_count=2):
-    """bool (types,): which types of record the thresholds of these clients' data cover."""
+    """Which types of records the thresholds of these clients' data cover, bool (types,)."""
     told = [
         summarize(
             [TYPES[t][1] for t in data],
@@ -298,26 +300,27 @@ def covered_types(datasets, alpha, mixture="uniform", min_count=2):
         for k, data in enumerate(datasets)
     ]
     if not any(len(s.errors) for s in told):
-        return np.ones(len(TYPES), dtype=bool)  # nothing is described: an error, no sets at all
+        # Nothing is described. That is an error, and there are no sets that could miss anything.
+        return np.ones(len(TYPES), dtype=bool)
     thresholds = quietly(told, alpha, mixture).thresholds(ATOMS)
     return np.array([score <= thresholds[atom] for atom, score in TYPES])
 
 
 def probabilities(counts, p):
-    """Multinomial probabilities of data sets, given as (d, types) counts."""
+    """The multinomial probability of each data set, given as counts (d, types)."""
     ways = math.lgamma(counts[0].sum() + 1)
     ways -= np.array([[math.lgamma(c + 1) for c in row] for row in counts]).sum(axis=1)
     return np.exp(ways + counts @ np.log(p))
 
 
 def coverage(hit, p):
-    """P(covered | a), P(covered | b) of a record of distribution p."""
+    """P(covered | a) and P(covered | b) of a record with the distribution p."""
     inside = np.array([ATOMS[atom] for atom, _ in TYPES])
     return (hit * p) @ inside / (p @ inside)
 
 
 def distributions(seed, count):
-    """Of all kinds: even, skewed, with atoms that are hardly ever described."""
+    """Distributions of several kinds: even ones, skewed ones, and some with very rare atoms."""
     rng = np.random.default_rng(seed)
     for i in range(count):
         p = rng.dirichlet(np.full(len(TYPES), [0.2, 0.5, 1.0, 4.0][i % 4]))
@@ -341,7 +344,7 @@ def test_one_client_is_covered_exactly_as_promised(n, alpha):
 @pytest.mark.slow
 @pytest.mark.parametrize("mixture", [(0.5, 0.5), (0.8, 0.2)])
 def test_two_clients_are_covered_exactly_as_promised(mixture):
-    """Of 2 and 3 records and with distributions of their own; the mixture of both is covered."""
+    """Two clients of 2 and 3 records have different distributions, and their mixture is covered."""
     alpha = Fraction(1, 2)
     (first, first_counts), (second, second_counts) = multisets(2), multisets(3)
     weights = dict(zip(("k0", "k1"), mixture, strict=True))

@@ -1,9 +1,12 @@
-"""Thresholds by atom: the table that every method ends in, and the rules behind it.
+"""Thresholds by atom: the table that every method returns, and the rules that fill it.
 
-| module  | what it is for                                             |
-|---------|------------------------------------------------------------|
-| `rules` | how an atom gets its threshold, seen or not                |
-| `table` | `ThresholdTable`: the thresholds as a value, and the lookup |
+An atom is the set of all rows that belong to exactly the same groups. A threshold is one number for
+each atom.
+
+| module  | what it is for                                                           |
+|---------|--------------------------------------------------------------------------|
+| `rules` | how an atom gets its threshold, whether calibration has seen it or not   |
+| `table` | `ThresholdTable`: the thresholds as a value, and their lookup for a row  |
 """
 
 from gcfcp.thresholds.rules import ByGroup, Constant, Rule, SeenOnly, Simultaneous

@@ -6,10 +6,11 @@
 | `ByGroup`      | "max": the largest single-group threshold over the groups of the row  |
 |                | "first": the single-group threshold of the row's first group          |
 | `Constant`     | the same for every row                                                |
-| `SeenOnly`     | none: the file was saved without what an unseen atom would need       |
+| `SeenOnly`     | an error: the file was saved without what an unseen atom would need   |
 
-A rule is a value that answers for any atom, whether it was seen in calibration or not. A
-`ThresholdTable` asks it once for the seen atoms, and later only for atoms that it does not know.
+A rule is a value that gives the threshold of any atom, whether calibration has seen the atom or
+not. A `ThresholdTable` asks its rule once for all atoms that were seen, and later only for atoms
+that are not in the table.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from gcfcp.solver import Coreset, Solution, Solver
 
 
 class Rule(Protocol):
-    """What every rule can do."""
+    """What every rule has: a name, and a threshold for any atom."""
 
     @property
     def name(self) -> str:
-        """The word for the rule in files and options."""
+        """The word that files and options use for this rule."""
 
     def thresholds(self, atoms: Bools) -> Floats:
-        """The threshold of each atom, given as membership rows (a, G)."""
+        """The threshold of each atom, float (a,). The atoms are membership rows, bool (a, G)."""
 
 
 @dataclass(frozen=True)
@@ -48,25 +49,25 @@ class Constant:
     name: ClassVar[str] = "constant"
 
     def thresholds(self, atoms: Bools) -> Floats:
-        """The one threshold, for each atom."""
+        """The same threshold for each atom, float (a,)."""
         return np.full(len(atoms), self.threshold)
 
 
 @dataclass(frozen=True, eq=False)
 class ByGroup:
-    """The threshold of a row follows from those of its groups, each calibrated by itself.
+    """A row's threshold comes from the thresholds of its groups, each calibrated by itself.
 
-    name: "max" takes the largest of them, "first" that of the row's first group.
+    name: "max" takes the largest of these thresholds; "first" takes that of the row's first group.
     """
 
     name: str
-    by_group: Floats  # (G,)
+    by_group: Floats  # (G,): The threshold of each group, calibrated by itself.
 
     def __post_init__(self) -> None:
         checks.choice("rule", self.name, "max", "first")
 
     def thresholds(self, atoms: Bools) -> Floats:
-        """The threshold of each atom; +inf for the atom of no group, for which nothing is known."""
+        """The threshold of each atom, float (a,). It is +inf for the atom that is in no group."""
         own = np.where(atoms, self.by_group, -np.inf)
         if self.name == "max":
             values: Floats = own.max(axis=1)
@@ -78,12 +79,12 @@ class ByGroup:
 
 @dataclass(frozen=True)
 class SeenOnly:
-    """The simultaneous rule without its coreset: only the atoms of the table have a threshold."""
+    """The simultaneous rule without its coreset: only the atoms in the table have a threshold."""
 
     name: ClassVar[str] = "simultaneous"
 
     def thresholds(self, atoms: Bools) -> Floats:
-        """An error that says what is missing."""
+        """Raise the error that says what is missing."""
         raise GCFCPError(
             "an atom that was not seen in calibration needs the coreset, which this predictor "
             "was saved without: save it with coreset=True, or predict only for seen atoms"
@@ -92,35 +93,36 @@ class SeenOnly:
 
 @dataclass(frozen=True, eq=False)
 class Simultaneous:
-    """S* of any atom, solved from the coreset, and kept once it is solved.
+    """S* of any atom, solved from the coreset. A solved threshold is kept and not solved again.
 
-    `carriers` and `hopeless` account for suppressed records, of which neither score nor atom is
-    known. `calibration.pooling` shows why they must, and why this is enough:
+    `carriers` and `hopeless` account for suppressed records: small atoms whose scores and groups a
+    client does not publish. `calibration.problem` shows why this is needed and why it is enough.
 
-    - A row of a `hopeless` group, which suppressed records make infinite on its own, has threshold
-      +inf.
-    - `carriers` are atoms of the coreset that carry weight at +inf on behalf of suppressed records.
-      Where the threshold of such an atom is infinite in a solution, that weight was counted as
-      covered though nobody knows where it lies. Rows that share a group with the atom then have
-      threshold +inf.
+    - A group is hopeless if it has no finite threshold on its own, with its suppressed records
+      counted as scores of +inf. Every row of a hopeless group has the threshold +inf.
+    - A carrier is an atom of the coreset that carries weight at +inf on behalf of suppressed
+      records. If the threshold of a carrier is +inf in the solution for a row, this weight was
+      counted as covered, although nobody knows where these records lie. If the row shares a group
+      with the carrier, its threshold is +inf.
     """
 
     coreset: Coreset
     alpha: Fraction
-    carriers: Bools | None = None  # (atoms of the coreset,)
-    hopeless: Bools | None = None  # (G,)
+    carriers: Bools | None = None  # (a,): Which atoms of the coreset are carriers.
+    hopeless: Bools | None = None  # (G,): Which groups are hopeless.
     _kept: dict[bytes, float] = field(default_factory=dict, init=False, repr=False)
 
     name: ClassVar[str] = "simultaneous"
 
     @cached_property
     def solver(self) -> Solver:
-        """The solver over the coreset, made when it is first needed."""
+        """The solver of the coreset. It is made when it is first needed."""
         return Solver(self.coreset, self.alpha)
 
     def thresholds(self, atoms: Bools) -> Floats:
-        """S* of each atom; one that was solved before is looked up."""
-        # Each key is looked up once and stored once, and both are atomic: threads may share this.
+        """S* of each atom, float (a,). An atom that was solved before is looked up."""
+        # Looking up a key and storing one are both atomic in Python, so threads may share a rule.
+        # At worst two threads solve the same atom, and both store the same threshold.
         keys = [row.tobytes() for row in atoms]
         new = [i for i, key in enumerate(keys) if key not in self._kept]
         if new:
@@ -129,12 +131,12 @@ class Simultaneous:
         return np.array([self._kept[key] for key in keys])
 
     def solve(self, atoms: Bools) -> Floats:
-        """S* of each atom, solved anew."""
+        """S* of each atom, float (a,), solved now whether it was kept or not."""
         solutions = zip(atoms, self.solver.solve(atoms), strict=True)
         return np.array([self._admissible(row, solution) for row, solution in solutions])
 
     def _admissible(self, row: Bools, solution: Solution) -> float:
-        """The solution's threshold, or +inf where suppressed records stand in its way."""
+        """The solution's threshold, or +inf if suppressed records could make it too low."""
         if self.hopeless is not None and (row & self.hopeless).any():
             return np.inf
         if self.carriers is not None:
@@ -144,10 +146,12 @@ class Simultaneous:
         return solution.threshold
 
     def randomised(self, rows: Bools, rng: Generator) -> Floats:
-        """Randomised thresholds (Gibbs et al.), one draw of the dual threshold for each row.
+        """Randomised thresholds (Gibbs et al. 2023), float (n,): one draw for each row.
 
-        The dual threshold is uniform on [-alpha w_test, (1 - alpha) w_test]. Within an atom S is a
-        rising step function of it, so rows of an atom share most of the work.
+        The test point's dual variable t is drawn uniformly from
+        [-alpha w_test, (1 - alpha) w_test]; S* is the threshold at the upper end of this interval.
+        Within an atom the threshold is a rising step function of t, so that the rows of an atom
+        share most of the work.
         """
         atoms = find_atoms(rows)
         ratio = float(self.alpha / (1 - self.alpha))
@@ -160,7 +164,11 @@ class Simultaneous:
         return values
 
     def _steps(self, row: Bools, t: Floats) -> Floats:
-        """S at ascending dual thresholds: where two ends agree, so does all between them."""
+        """The thresholds of one atom at ascending values of the dual variable t.
+
+        The threshold never falls as t rises. Where the two ends of a span have the same threshold,
+        all values between them have it too; any other span is halved.
+        """
         values = np.empty(len(t))
         spans = [(0, len(t) - 1)]
         while spans:

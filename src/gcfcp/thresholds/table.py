@@ -1,10 +1,11 @@
-"""Thresholds by atom: what every method ends in, and what prediction looks up.
+"""Thresholds by atom: what every method returns, and what prediction looks up.
 
-A `ThresholdTable` is a plain value: the atoms that were seen in calibration, the threshold of each,
-and the rule that gives the threshold of any other atom. One kind of table serves all methods, so
-one predictor, one audit and one report serve them too.
+A `ThresholdTable` is a plain value. It holds the atoms that were seen in calibration, the threshold
+of each of them, and the rule that gives the threshold of any other atom. Because all methods return
+the same kind of table, one predictor, one audit and one report serve all of them.
 
-Cost of a lookup: some nanoseconds for each row. An atom that was not seen is solved once and kept.
+Cost of a lookup: some nanoseconds for each row. An atom that was not seen in calibration is solved
+when it is first asked for, and its threshold is kept.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from gcfcp.thresholds.rules import Constant, Rule, SeenOnly, Simultaneous
 
 @dataclass(frozen=True, eq=False)
 class ThresholdTable:
-    """The thresholds of a calibration by atom, and the rule that they follow.
+    """The thresholds of a calibration by atom, and the rule that gives them.
 
-    The thresholds belong to this alpha and to no other: calibrate again for another alpha, or use
+    The thresholds hold for this alpha only. For another alpha calibrate again, or use
     `Calibration.retarget`.
     """
 
     groups: Groups
     alpha: Fraction
-    membership: Bools  # (a, G): the atoms that were seen
-    thresholds_by_atom: Floats  # (a,): the threshold of each of them
-    source: Rule = field(repr=False)  # where the thresholds of all other atoms come from
+    membership: Bools  # (a, G): The groups of each atom that was seen in calibration.
+    thresholds_by_atom: Floats  # (a,): The threshold of each atom that was seen in calibration.
+    source: Rule = field(repr=False)  # The rule that gives the threshold of every other atom.
 
     def __post_init__(self) -> None:
         solved_for = getattr(self.source, "alpha", self.alpha)
@@ -51,18 +52,18 @@ class ThresholdTable:
     def by_rule(
         cls, groups: Groups, alpha: Fraction, membership: Bools, source: Rule
     ) -> ThresholdTable:
-        """The table of these atoms by a rule."""
+        """The table of these atoms (a, G), with the thresholds that the rule gives them."""
         solve = source.solve if isinstance(source, Simultaneous) else source.thresholds
         return cls(groups, alpha, membership, solve(membership), source)
 
     @property
     def rule(self) -> str:
-        """The name of the rule: simultaneous, max, first or constant."""
+        """The name of the rule: "simultaneous", "max", "first" or "constant"."""
         return self.source.name
 
     @property
     def coreset(self) -> Coreset | None:
-        """The weighted scores that the simultaneous rule solves; None for the other rules."""
+        """The weighted scores that the simultaneous rule solves; None for every other rule."""
         return self.source.coreset if isinstance(self.source, Simultaneous) else None
 
     @cached_property
@@ -70,12 +71,15 @@ class ThresholdTable:
         return AtomLookup(self.membership)
 
     def thresholds(self, membership: Any, threshold_rng: Generator | None = None) -> Floats:
-        """The threshold of every row: (n, G) gives (n,), label-dependent (n, L, G) gives (n, L).
+        """The threshold of every row.
 
-        With `threshold_rng` the thresholds are randomised (Gibbs et al.): the dual threshold of
-        each row is drawn from [-alpha w_test, (1 - alpha) w_test], which makes coverage exact
-        instead of conservative for one client without ties. A threshold can then be -inf, which
-        gives an empty set, as easily as +inf. Only the simultaneous rule has this.
+        - `membership`: A matrix (n, G), for which the thresholds have the shape (n,). If groups
+          depend on the label, it is an array (n, L, G), and the thresholds have the shape (n, L).
+        - `threshold_rng`: If it is given, the thresholds are randomised (Gibbs et al. 2023): the
+          test point's dual variable is drawn uniformly from [-alpha w_test, (1 - alpha) w_test] for
+          each row. For one client without ties and without compression, coverage is then exactly
+          1 - alpha instead of at least that. A drawn threshold can be -inf, which gives an empty
+          set. Only the simultaneous rule can be randomised.
         """
         shape = np.shape(membership)
         matrix = self.groups.check(membership, label_dependent=len(shape) == 3)
@@ -84,6 +88,7 @@ class ThresholdTable:
         return values.reshape(matrix.shape[:-1])
 
     def _of(self, rows: Bools) -> Floats:
+        """The threshold of each row (n, G): looked up if its atom was seen, by the rule if not."""
         if isinstance(self.source, Constant):
             return self.source.thresholds(rows)
         place = self._lookup.find(rows)
@@ -96,8 +101,9 @@ class ThresholdTable:
         return values
 
     def _randomised(self, rows: Bools, rng: Generator) -> Floats:
+        """A randomised threshold for each row (n, G), or an error if the rule has none."""
         if isinstance(self.source, SeenOnly):
-            self.source.thresholds(rows)  # It raises the error that says what is missing.
+            self.source.thresholds(rows)  # This raises the error that says what is missing.
         if not isinstance(self.source, Simultaneous):
             raise GCFCPError(
                 f"rule {self.rule!r} has no randomised thresholds: leave threshold_rng out"
@@ -106,6 +112,7 @@ class ThresholdTable:
 
 
 def _warn_of_uncovered(count: int) -> None:
+    """Warn if rows belong to no group."""
     if count:
         warnings.warn(
             f"{count} rows belong to no group: nothing is promised for them and their "

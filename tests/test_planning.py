@@ -1,4 +1,5 @@
-"""Plans: what they foretell happens, what they say is missing is what is missing."""
+"""Plans: a calibration gives what the plan says, the missing records are those that it says, and
+its advice is true."""
 
 import math
 import warnings
@@ -89,7 +90,7 @@ def test_growing_by_what_is_missing_is_enough_and_less_is_not(sizes, alpha):
     group = plan([everyone(f"k{i}", n) for i, n in enumerate(sizes)], alpha).groups[0]
 
     def enough(more):
-        """The condition itself, every client grown by the same factor."""
+        """The condition for a finite threshold if every client grows by the same factor."""
         f = 1 + Fraction(more, sum(sizes))
         rates = [Fraction(1, len(sizes)) / (f * n + 1) for n in sizes]
         mass = sum(r * f * n for r, n in zip(rates, sizes, strict=True))
@@ -99,7 +100,8 @@ def test_growing_by_what_is_missing_is_enough_and_less_is_not(sizes, alpha):
     if group.missing:
         assert enough(group.missing)
         assert not enough(group.missing - 1)
-        factor = math.ceil(group.growth)  # whole records: that many times as much is enough, too
+        # A client has whole records, so that it is grown by a whole factor here.
+        factor = math.ceil(group.growth)
         assert plan([everyone(f"k{i}", factor * n) for i, n in enumerate(sizes)], alpha).finite
     else:
         assert enough(0)
@@ -117,25 +119,25 @@ def test_records_of_the_same_kind_do_not_always_help():
     found = plan([absent], 0.1)
     assert found.groups[1].missing is None
     assert found.groups[1].least_alpha == 1.0
-    assert found.finite  # no row of b was seen; one that comes will have no finite threshold
+    assert found.finite  # No row of b was seen. A later one would have no finite threshold.
 
 
 def test_a_share_at_infinity_is_reckoned_with():
-    """One record in 20 at +inf takes half of alpha = 0.1, so that twice as many are needed."""
+    """One record in 20 has a score of +inf, which uses up more than half of alpha = 0.09."""
     scores = np.where(np.arange(20) == 0, np.inf, 1.0)
     s = summarize(scores, np.ones((20, 1)), groups=ONE, client="k")
     alpha = 0.09
     group = plan([s], alpha).groups[0]
     n = 20 + group.missing
     f = Fraction(n, 20)
-    # alpha (finite) >= (1 - alpha)(infinite + test), in records
+    # The condition is alpha (finite records) >= (1 - alpha)(infinite records + 1 test point).
     a = Fraction(9, 100)
     assert a * 19 * f >= (1 - a) * (f + 1)
     f = Fraction(n - 1, 20)
     assert a * 19 * f < (1 - a) * (f + 1)
 
 
-# --- advice ---------------------------------------------------------------------------------------
+# --- Advice ---------------------------------------------------------------------------------------
 
 
 def test_a_finite_plan_needs_no_advice():
@@ -213,9 +215,9 @@ def test_the_text_says_what_is_missing():
     text = str(plan([everyone("k", 4)], 0.1))
     assert text.splitlines() == [
         "alpha=0.1, test weight 0.2",
-        "  all: 4 records, weight 0.8000: INFINITE, 5 more records needed (all clients grown by a "
-        "factor of 2.25)",
-        "  atom all: inf: too few records in all (4 records) for alpha=0.1",
+        "  all: 4 records, weight 0.8000: INFINITE, 5 more records are needed (all clients must "
+        "grow by a factor of 2.25)",
+        "  atom all: inf: there are too few records for alpha=0.1 in group 'all' (4 records)",
         "  -> alpha=0.2 would make every group finite on its own",
     ]
 

@@ -1,4 +1,5 @@
-"""Weights, mixtures and coresets: exact, in any order, conservative where records are hidden."""
+"""Weights, mixtures and coresets are exact, do not depend on the order of clients, and are
+conservative where records are suppressed."""
 
 import itertools
 import math
@@ -27,7 +28,7 @@ def client(name, n, seed=0, groups=TWO, **options):
     return summarize(scores, membership, groups=groups, client=name, **options)
 
 
-# --- weights --------------------------------------------------------------------------------------
+# --- Weights --------------------------------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None)
@@ -76,7 +77,7 @@ def test_a_region_weighs_as_its_members_with_a_proportional_mixture():
     assert shares_of(together, "proportional") == [Fraction(31, 63), Fraction(32, 63)]
 
 
-# --- mixtures -------------------------------------------------------------------------------------
+# --- Mixtures -------------------------------------------------------------------------------------
 
 
 def test_a_mixture_may_be_given_in_any_kind_of_number():
@@ -134,7 +135,7 @@ def test_alpha_is_the_fraction_that_was_meant():
     assert checks.alpha(1 / 3) == Fraction(1, 3)
 
 
-# --- which summaries go together ------------------------------------------------------------------
+# --- Which summaries go together ------------------------------------------------------------------
 
 
 def test_order_and_repeats_make_no_difference():
@@ -161,7 +162,7 @@ def test_what_does_not_go_together_is_refused_with_both_sides():
     same = {"score": "mine", "model": "m1"}
     with pytest.raises(GCFCPError, match=r"parameters \{'lam': 0.1\}, a with \{\}"):
         in_order([a, replace(client("b", 10, **same), parameters={"lam": 0.1})])
-    in_order([a, client("b", 10, delta=5, min_count=2, **same)])  # these may differ
+    in_order([a, client("b", 10, delta=5, min_count=2, **same)])  # delta and min_count may differ.
 
 
 @pytest.mark.parametrize("given", [[], iter(()), [1], ["a.gcfcp"], None, 7, "a.gcfcp"])
@@ -186,7 +187,7 @@ def test_records_never_count_twice():
         in_order([merge([a, b], "a"), a])
 
 
-# --- the coreset ----------------------------------------------------------------------------------
+# --- The coreset ----------------------------------------------------------------------------------
 
 
 def test_the_pool_holds_every_centroid_once_in_order():
@@ -224,7 +225,7 @@ def test_equal_values_are_added_up():
     assert weights.tolist() == [3.0, 3.0, 4.0]
 
 
-def test_a_client_without_weight_has_no_say():
+def test_a_client_without_weight_changes_nothing():
     a, b = client("a", 40), client("b", 40, 1)
     problem = problem_of([a, b], 0.1, {"a": 1, "b": 0}, "pool", None)
     alone = problem_of([a], 0.1, "uniform", "pool", None)
@@ -245,7 +246,7 @@ def test_unknown_ways_to_merge_are_an_error():
     a = [client("a", 10)]
     with pytest.raises(GCFCPError, match="merge='append' is neither"):
         problem_of(a, 0.1, "uniform", "append", None)
-    with pytest.raises(GCFCPError, match="delta=5 is of a recompression"):
+    with pytest.raises(GCFCPError, match="delta=5 belongs to a recompression"):
         problem_of(a, 0.1, "uniform", "pool", 5)
     with pytest.raises(GCFCPError, match="delta=1"):
         problem_of(a, 0.1, "uniform", "recompress", 1)
@@ -263,7 +264,7 @@ def test_mass_is_conserved(how):
         assert (np.diff(problem.coreset.values[a:b]) > 0).all()
 
 
-# --- groups on their own --------------------------------------------------------------------------
+# --- Groups on their own --------------------------------------------------------------------------
 
 
 def test_the_least_alpha_is_where_a_group_becomes_finite():
@@ -285,7 +286,7 @@ def test_the_least_alpha_is_where_a_group_becomes_finite():
             assert not tally.finite_alone(weights, least - Fraction(1, 10**9))[g]
 
 
-# --- suppressed records ---------------------------------------------------------------------------
+# --- Suppressed records ---------------------------------------------------------------------------
 
 
 @settings(max_examples=200, deadline=None)
@@ -304,11 +305,12 @@ def test_every_group_carries_what_it_needs(rows, needed):
         A_ub=-membership.T.astype(float),
         b_ub=-np.where(has_atoms, needed, 0),
     ).fun
-    assert extra.sum() <= 2 * least + 1e-9  # of four groups; usually it is the least
+    # With four groups the greedy choice takes at most twice the least weight, and mostly the least.
+    assert extra.sum() <= 2 * least + 1e-9
 
 
 def hiding(m=5, seed=0, n=200, share=0.05):
-    """A client with small atoms: groups all, a, b, and a rare c."""
+    """A client with small atoms: its groups are all, a, b, and c, which is rare."""
     rng = np.random.default_rng(seed)
     membership = rng.random((n, 4)) < [1.0, 0.4, 0.3, share]
     membership[:, 0] = True
@@ -335,7 +337,7 @@ def test_suppressed_weight_is_at_infinity_in_every_group_that_can_be_finite(alph
     free = clean.any(axis=0)
     assert (at_infinity @ coreset.membership >= needed * (1 - 1e-12))[free].all()
     assert free.any()
-    # Groups that cannot be finite carry nothing, and nothing of them carries for others.
+    # No atom of a hopeless group is a carrier.
     assert not (coreset.membership[problem.carriers] & problem.hopeless).any()
     alone = problem.tally.finite_alone(problem.weights, problem.alpha)
     assert np.array_equal(problem.hopeless, ~alone & (needed > 0))

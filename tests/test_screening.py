@@ -1,5 +1,5 @@
-"""Who is unlike the others: the distance against its definition, false alarms against their bound,
-and what each client moves against leaving it out."""
+"""Screening and influence: the distance is compared with its definition, false alarms with their
+bound, and the influence of a client with a calibration that leaves it out."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def cdf(values: np.ndarray, t: np.ndarray) -> np.ndarray:
     return (values[:, None] <= t).mean(axis=0)
 
 
-# --- the statistic -----------------------------------------------------------------------------
+# --- The statistic -----------------------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.integers(0, 10_000), st.integers(2, 5), st.booleans())
 def test_the_distance_is_its_definition(seed: int, K: int, ties: bool) -> None:
-    """Against a grid of all values, without compression."""
+    """The definition is evaluated at all scores, and nothing is compressed."""
     rng = np.random.default_rng(seed)
     rows = []
     for _ in range(K):
@@ -82,7 +82,7 @@ def test_compression_takes_away_from_certainty_and_never_adds(representative: st
             assert coarse.certain <= exact.certain + 1e-12
 
 
-# --- alarms, true and false ----------------------------------------------------------------------
+# --- Alarms, true and false ----------------------------------------------------------------------
 
 
 def test_a_client_of_invented_scores_is_flagged_and_stays_in() -> None:
@@ -104,9 +104,9 @@ def test_a_client_of_invented_scores_is_flagged_and_stays_in() -> None:
 
 
 def test_false_alarms_are_below_their_bound() -> None:
-    """Alike clients: any flag at any tolerance is a false alarm, so the tolerance is all but
-    removed. Of 300 federations here none is flagged, and none was of 2,000 once; the bound is
-    conservative, as union bounds are."""
+    """All clients have the same distribution, so that every flag is a false alarm, even with a
+    tolerance of almost 0. None of these 300 federations has a flag, and none of 2,000 had one in a
+    longer run. The bound is conservative, as union bounds are."""
     rng = np.random.default_rng(2)
     alarms = 0
     for _ in range(300):
@@ -117,12 +117,13 @@ def test_false_alarms_are_below_their_bound() -> None:
 
 
 def test_false_alarms_at_the_edge_of_the_tolerance_are_below_their_bound() -> None:
-    """The hardest case: two clients whose distributions are exactly the tolerance apart."""
+    """In the hardest case the distributions of two clients differ by exactly the tolerance."""
     rng = np.random.default_rng(3)
     one = gcfcp.Groups(["all"])
     alarms = 0
     for _ in range(400):
-        # F_1 is uniform on [0, 1], F_2 on [tolerance, 1 + tolerance]: that far apart.
+        # F_1 is uniform on [0, 1] and F_2 on [tolerance, 1 + tolerance], so that
+        # sup |F_1 - F_2| is the tolerance.
         summaries = [
             gcfcp.summarize(
                 rng.random(300) + k * TOLERANCE, np.ones((300, 1), bool), groups=one, client=f"c{k}"
@@ -165,7 +166,7 @@ def test_levels_outside_their_range_are_refused() -> None:
             screen([summary], tolerance=bad)
 
 
-# --- what scores can be --------------------------------------------------------------------------
+# --- The range of scores -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -180,7 +181,7 @@ def test_levels_outside_their_range_are_refused() -> None:
 def test_scores_that_their_definition_rules_out_are_refused(
     score: str, scores: list[float], words: str
 ) -> None:
-    """A client can send what `summarize` would never write; here its name is changed after."""
+    """A client can send what `summarize` would never write: here the score's name is changed."""
     from dataclasses import replace
 
     made = gcfcp.summarize(scores, np.ones((2, 1), bool), groups=gcfcp.Groups(["a"]), client="x")
@@ -201,7 +202,7 @@ def test_scores_of_any_range_are_taken_under_a_name_of_their_own() -> None:
     assert gcfcp.calibrate([made], 0.5).table[0].threshold == 7.0
 
 
-# --- influence -----------------------------------------------------------------------------------
+# --- Influence -----------------------------------------------------------------------------------
 
 
 def federation(seed: int, K: int = 4, **options):
@@ -255,7 +256,7 @@ def test_influence_counts_what_becomes_infinite() -> None:
     both = gcfcp.summarize(rng.random(198), eye[np.arange(198) % 2], groups=groups, client="y")
     calibration = gcfcp.calibrate([common, both], 0.1, "proportional")
     found = {(i.client, i.group): i for i in calibration.influence()}
-    assert found["y", "b"].only_with == 1  # nobody else has records there
+    assert found["y", "b"].only_with == 1  # No other client has records there.
     assert np.isnan(found["y", "b"].largest)
     assert found["x", "b"].only_with == 0
     assert found["x", "a"].only_with == 0
@@ -272,18 +273,19 @@ def test_influence_where_nothing_is_left() -> None:
         gcfcp.calibrate(summaries[:1], 0.1).influence()
 
 
-def test_influence_says_nothing_aloud() -> None:
+def test_influence_gives_no_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         gcfcp.calibrate(federation(4), 0.1).influence()
 
 
-# --- what one client can do to the others (docs/threat-model.md) ----------------------------------
+# --- What one client can do to the others (docs/threat-model.md) ----------------------------------
 
 
 @pytest.mark.parametrize("clients", [2, 5, 10])
 def test_a_client_that_sends_low_scores_costs_what_the_threat_model_says(clients: int) -> None:
-    """With share pi it pulls the others' coverage down to (1 - alpha - pi) / (1 - pi)."""
+    """With a share pi of the mixture it pulls the coverage of all others down to
+    (1 - alpha - pi) / (1 - pi)."""
     n, alpha, pi = 4000, 0.1, 1 / clients
     one, everyone = gcfcp.Groups(["all"]), np.ones((n, 1), bool)
     summaries = [

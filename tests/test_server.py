@@ -1,4 +1,5 @@
-"""Calibration: thresholds against oracles on the raw records, laws to the last bit, guarantees."""
+"""Calibration: thresholds are compared with oracles on the raw records, laws hold to the last bit,
+and guarantees have the values and the grounds that they should have."""
 
 import itertools
 import math
@@ -23,18 +24,18 @@ from gcfcp import (
 )
 from gcfcp.calibration import MEASURED, PAPER, PROVED
 
-FINE = 1e6  # a delta at which nothing is compressed
+FINE = 1e6  # At this delta nothing is compressed.
 
 
 def quietly(*args, **kwargs):
-    """`calibrate` where infinite thresholds are no news."""
+    """`calibrate` without its warning of infinite thresholds."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GCFCPWarning)
         return calibrate(*args, **kwargs)
 
 
 def federation(seed, sizes, G=3, kind="normal", family="overlapping"):
-    """Raw records of every client: a list of (scores, membership)."""
+    """The raw records of every client: a list of (scores, membership)."""
     rng = np.random.default_rng(seed)
     clients = []
     for k, n in enumerate(sizes):
@@ -66,7 +67,7 @@ def summaries_of(clients, groups=None, **options):
 
 
 def raw_problem(clients, pi):
-    """Scores, membership and exact weights of all records, and w_test."""
+    """The scores, memberships and exact weights of all records with weight, and w_test."""
     rates = [p / (len(s) + 1) for p, (s, _) in zip(pi, clients, strict=True)]
     scores = np.concatenate([s for s, _ in clients])
     membership = np.concatenate([m for _, m in clients])
@@ -83,7 +84,7 @@ def rows_of(G):
     return np.array(list(itertools.product([False, True], repeat=G))[1:])
 
 
-# --- against oracles on the raw records -----------------------------------------------------------
+# --- Against oracles on the raw records -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -101,7 +102,7 @@ def test_without_compression_thresholds_are_those_of_the_raw_records(seed, how):
     found = calibration.thresholds(rows)
     for row, threshold in zip(rows, found, strict=True):
         exact = oracles.brute_force(*problem, alpha, row)
-        # Weights that are whole for the server come out of a recompression as they went in.
+        # With both ways to merge: a recompression at this delta does not change the whole weights.
         assert threshold == oracles.rounded_up(exact), row
 
 
@@ -181,7 +182,8 @@ def test_a_client_without_weight_changes_nothing_but_the_list_of_atoms():
     assert np.array_equal(alone.thresholds(rows), both.thresholds(rows))
     assert len(both.table) > len(alone.table)
     assert [r.weight for r in both.table if r.groups != ("g0",)] == [0.0] * (len(both.table) - 1)
-    assert "too few records in g1" in next(r.reason for r in both.table if "g1" in r.groups)
+    reason = next(r.reason for r in both.table if "g1" in r.groups)
+    assert "there are too few records for alpha=0.2 in group 'g1'" in reason
 
 
 def test_label_dependent_groups_are_one_more_lookup():
@@ -195,7 +197,7 @@ def test_label_dependent_groups_are_one_more_lookup():
         assert np.array_equal(found[:, y], calibration.thresholds(membership[:, y]))
 
 
-# --- laws, to the last bit ------------------------------------------------------------------------
+# --- Laws, to the last bit ------------------------------------------------------------------------
 
 
 def same(a: Calibration, b: Calibration):
@@ -255,7 +257,7 @@ def test_withdrawing_a_client_is_a_fresh_calibration():
         summarize(s, m, groups=Groups(["g0", "g1", "g2"]), client=f"k{i}", delta=10 * (i + 1))
         for i, (s, m) in enumerate(clients)
     ]
-    for how in ("pool", "recompress"):  # the largest delta goes with k2
+    for how in ("pool", "recompress"):  # Without k2 the largest delta is another one.
         start = calibrate(told, 0.2, merge=how)
         same(start.without("k2"), calibrate(told[:2], 0.2, merge=how))
         same(start.without("k0", "k2"), calibrate(told[1:2], 0.2, merge=how))
@@ -287,7 +289,7 @@ def test_options_that_make_no_sense_are_an_error(options, words):
         calibrate(told, **({"alpha": 0.1} | options))
 
 
-# --- aggregates -----------------------------------------------------------------------------------
+# --- Aggregates -----------------------------------------------------------------------------------
 
 
 def test_a_region_that_compresses_nothing_is_its_members_with_a_proportional_mixture():
@@ -321,7 +323,7 @@ def test_merge_laws(representative, min_count):
         region.suppressed_groups, np.sum([s.suppressed_groups for s in told], axis=0)
     )
     assert ClientSummary.from_bytes(region.to_bytes()) == region
-    assert merge([told[0]], "k0") == told[0]  # a single summary comes back as it is
+    assert merge([told[0]], "k0") == told[0]  # A single summary does not change.
     alone = merge([told[0]], "r")
     assert np.array_equal(alone.values, told[0].values)
     coarse = merge([told[0]], "r", delta=3)
@@ -361,7 +363,7 @@ def test_a_region_needs_a_name_and_members_that_go_together():
         merge(told, "r", delta=1)
 
 
-# --- infinite thresholds say why ------------------------------------------------------------------
+# --- Infinite thresholds say why ------------------------------------------------------------------
 
 
 def test_infinite_thresholds_are_one_readable_warning():
@@ -374,9 +376,9 @@ def test_infinite_thresholds_are_one_readable_warning():
     assert len(caught) == 1
     message = str(caught[0].message)
     assert message == (
-        "1 of 2 atoms (5.0% of the weight) have no finite threshold; the largest, all & rare: too "
-        "few records in rare (5 records) for alpha=0.1. plan(...) says how many records are "
-        "missing and what else would help"
+        "1 of 2 atoms (5.0% of the weight) have no finite threshold. The largest of them is all & "
+        "rare: there are too few records for alpha=0.1 in group 'rare' (5 records). plan(...) says "
+        "how many records are missing and what else would help"
     )
     assert caught[0].filename == __file__
     reasons = {r.groups: r.reason for r in calibration.table}
@@ -391,18 +393,23 @@ def test_a_small_client_that_eats_alpha_is_named():
     )
     tiny = summarize([1.0, 2.0], [[1, 0], [1, 0]], groups=groups, client="tiny")
     reason = next(r.reason for r in quietly([big, tiny], 0.1).table if "a" in r.groups)
-    assert "99% of the test weight is that of tiny, with 2 records for 0.5 of the mixture" in reason
+    assert (
+        "99% of the test weight comes from tiny, which has 2 records and a weight of 0.5 in the "
+        "mixture"
+    ) in reason
 
 
 def test_scores_at_infinity_are_named():
     scores = np.where(np.arange(50) < 10, np.inf, 1.0)
     s = summarize(scores, np.ones((50, 1)), groups=Groups(["all"]), client="k")
     reason = quietly([s], 0.1).table[0].reason
-    assert reason == "too few records in all (50 records, 10 of them at +inf) for alpha=0.1"
+    assert reason == (
+        "there are too few records for alpha=0.1 in group 'all' (50 records, 10 of them at +inf)"
+    )
 
 
 def test_overlaps_that_leave_too_few_are_named():
-    """Each group has 20 records, but the atom that tells them apart has one."""
+    """Each group has at least 20 records, but the atom of a and c has a single one."""
     membership = np.array([[1, 1, 0]] * 20 + [[1, 0, 1]] * 1 + [[0, 1, 1]] * 19, dtype=bool)
     s = summarize(np.arange(40.0), membership, groups=Groups(["a", "b", "c"]), client="k")
     calibration = quietly([s], 0.1)
@@ -418,7 +425,7 @@ def test_suppressed_records_are_named():
     row = np.array([[True, True], [True, False]])
     calibration = calibrate([s], 0.1)
     assert calibration.thresholds(row).tolist() == [math.inf, calibration.table[0].threshold]
-    with pytest.warns(GCFCPWarning, match=r"all \(60 records, up to 4 more suppressed\)"):
+    with pytest.warns(GCFCPWarning, match=r"'all' \(60 records, up to 4 more suppressed\)"):
         calibrate([s], 0.07)
 
 
@@ -428,7 +435,7 @@ def test_rows_in_no_group_have_no_promise():
         assert calibration.thresholds([[False, False]]).tolist() == [math.inf]
 
 
-# --- the rule of the maximum ----------------------------------------------------------------------
+# --- The rule of the maximum ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["pool", "recompress"])
@@ -464,7 +471,7 @@ def test_a_randomised_maximum_is_refused():
         calibration.thresholds([[1, 0, 0]], threshold_rng=np.random.default_rng(0))
 
 
-# --- guarantees -----------------------------------------------------------------------------------
+# --- Guarantees -----------------------------------------------------------------------------------
 
 
 def guarantee(told, alpha=0.1, **options):
@@ -472,7 +479,7 @@ def guarantee(told, alpha=0.1, **options):
 
 
 def test_the_numbers_of_a_hand_computed_case():
-    """Two clients of 4 and 9 records; groups all and a (2 and 3 of them)."""
+    """Two clients have 4 and 9 records. All are in group all, and 2 and 3 of them in group a."""
     groups = Groups(["all", "a"])
     rows = [[1, 1]] * 2 + [[1, 0]] * 2, [[1, 1]] * 3 + [[1, 0]] * 6
     told = [
@@ -488,7 +495,7 @@ def test_the_numbers_of_a_hand_computed_case():
     assert g["a"].lower == pytest.approx(0.6 - math.sin(math.pi / 10))
     assert g["a"].certified == 0.6
     assert g["a"].eta == 0.5
-    # Theorem C.1: 2 groups, max(pi/10, lx + ly) over sum_k pi_k n_k/(n_k+1) (p_kG - margin).
+    # Theorem C.1 for 2 groups: 2 max(pi/10, lx + ly) / sum_k pi_k n_k/(n_k+1) (p_kG - margin).
     margin = [math.sqrt(math.log(2 * 2 / 0.5) / (2 * n)) for n in (4, 9)]
     mass = 0.25 * 4 / 5 * (1 - margin[0]) + 0.75 * 9 / 10 * (1 - margin[1])
     delta = 2 * max(math.pi / 10, lx + ly) / mass
@@ -530,7 +537,8 @@ def test_lower_counts_every_level_of_compression_that_happened():
     worst = float((region.errors / region.atom_counts).max())
     expected = max(math.sin(math.pi / 20), worst)
     assert guarantee([region])["g0"].lower == pytest.approx(0.9 - expected)
-    # min_count joins clusters beyond sin(pi/delta); what happened is said, not what was hoped for.
+    # Because of min_count clusters are larger than sin(pi/delta) allows, and the error that
+    # occurred takes the place of it.
     coarse = summaries_of(federation(14, [300, 300]), representative="mean", min_count=30)
     worst = max(float((s.errors / s.atom_counts).max()) for s in coarse)
     g = guarantee(coarse)["g0"]
@@ -574,7 +582,8 @@ def test_one_client_that_sends_every_score_is_proved():
 
 
 def test_suppressed_records_of_unknown_atoms_may_overlap():
-    """Disjoint as far as described; proved only where a row in two groups could do no harm."""
+    """All described records are in one group only, and the suppressed ones are in two. That is
+    proved only if scores are not negative, so that a row in two groups does no harm."""
     groups, rows = Groups(["a", "b"]), np.array([[1, 0]] * 60 + [[0, 1]] * 60 + [[1, 1]] * 3)
     for shift, status in ((0.0, PROVED), (-5.0, MEASURED)):
         scores = np.random.default_rng(0).random(123) + shift
@@ -593,12 +602,13 @@ def test_a_row_in_two_disjoint_groups_is_covered_as_well_as_either():
         assert calibration.thresholds(row[None])[0] >= single[row].max()
 
 
-# --- randomised thresholds ------------------------------------------------------------------------
+# --- Randomised thresholds ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("n", "alpha"), [(4, 0.3), (9, 0.1), (3, 0.1), (2, 0.9), (7, 0.5)])
 def test_randomised_thresholds_cover_exactly(n, alpha):
-    """Scores 1..n; the next one falls into each of the n + 1 gaps alike, so coverage is counted."""
+    """The scores are 1 to n. The next score is equally likely to fall into each of the n + 1 gaps
+    between them, so that a threshold of r covers with probability r / (n + 1)."""
     one = Groups(["all"])
     s = summarize(np.arange(1.0, n + 1), np.ones((n, 1)), groups=one, client="k", delta=FINE)
     calibration = quietly([s], alpha)
@@ -621,7 +631,7 @@ def test_randomised_thresholds_cover_exactly(n, alpha):
 
 
 def test_randomised_thresholds_are_steps_of_the_dual():
-    """The bisection over draws finds what solving each draw finds."""
+    """The bisection over sorted draws gives the thresholds that solving each draw alone gives."""
     told = summaries_of(federation(18, [60, 40]), delta=30)
     table = quietly(told, 0.2).threshold_table
     row, rng = np.array([[True, True, False]]), np.random.default_rng(1)

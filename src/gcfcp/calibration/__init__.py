@@ -1,18 +1,18 @@
-"""The server's side: from summaries to thresholds, with what is promised and why.
+"""The server's side: from the clients' summaries to thresholds and to what is promised for them.
 
-| module        | what it is for                                                       |
-|---------------|----------------------------------------------------------------------|
-| `clients`     | which summaries can be calibrated together, and in which order       |
-| `mixture`     | the mixture of the clients, as exact shares                          |
-| `pooling`     | all centroids of all clients by atom                                 |
-| `problem`     | weights, counts by group, and the coreset                            |
-| `server`      | `calibrate`, and the `Calibration` that it returns                   |
-| `reasons`     | one record for each atom, and why its threshold is infinite          |
-| `guarantees`  | what is promised for each group: proved, argued or measured          |
-| `planning`    | what will be infinite, and what would help                           |
-| `influence`   | how much each client moves each threshold                            |
-| `screening`   | clients that are unlike all others                                   |
-| `aggregators` | `merge`: one summary for several clients                             |
+| module        | what it is for                                                             |
+|---------------|----------------------------------------------------------------------------|
+| `clients`     | which summaries can be calibrated together, and in which order             |
+| `mixture`     | the mixture of the clients, as exact shares                                |
+| `pooling`     | all centroids of all clients, sorted by atom                               |
+| `problem`     | the weight of each record, the counts by group, and the coreset            |
+| `server`      | `calibrate`, and the `Calibration` that it returns                         |
+| `reasons`     | one record for each atom, and why its threshold is infinite if it is       |
+| `guarantees`  | what is promised for each group, and whether it is proved or measured      |
+| `planning`    | `plan`: which thresholds will be infinite, and what would help             |
+| `influence`   | how much each client moves each threshold                                  |
+| `screening`   | which clients have scores that are distributed unlike all others           |
+| `aggregators` | `merge`: one summary for several clients                                   |
 """
 
 from gcfcp.calibration.aggregators import merge

@@ -1,4 +1,4 @@
-"""Aggregators: one summary for several clients, to be sent on."""
+"""Aggregators: several clients' summaries become one summary, which is sent on to the server."""
 
 from __future__ import annotations
 
@@ -16,12 +16,21 @@ from gcfcp.summary import ClientSummary
 def merge(
     summaries: Iterable[ClientSummary], client: str, delta: float | None = None
 ) -> ClientSummary:
-    """One summary for several clients: what an intermediate aggregator sends on.
+    """One summary for several clients: what an intermediate aggregator sends to the server.
 
-    Laws: any order gives the same bytes; records are conserved; arguments are untouched; a single
-    summary comes back with its centroids as they are, unless `delta` is given. All records of the
-    region weigh the same, so the mixture is proportional within it. delta: of the result, by
-    default the members' largest; the certified error grows by what this compression really adds.
+    The centroids of each atom are merged into one T-Digest. All records of the result weigh the
+    same, so the mixture among its members is proportional.
+
+    - `client`: The name of the result, for example that of a region.
+    - `delta`: How fine the digests of the result are. By default it is the largest delta among the
+      summaries.
+
+    Four laws hold. The order of the summaries does not change the bytes of the result. No record
+    is lost or added. The arguments are not changed. A single summary keeps its centroids unless
+    `delta` is given. The certified error of an atom grows by the error that this compression
+    really adds, not by its worst case.
+
+    Cost: one sort of the centroids.
     """
     checks.name("client", client)
     ordered = in_order(summaries)

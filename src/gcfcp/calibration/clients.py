@@ -1,7 +1,7 @@
-"""Which summaries can be calibrated together (or audits merged), and in which order.
+"""Which summaries can be calibrated together, which audits can be merged, and in which order.
 
-They are put in the order of their clients' names: the order in which they arrive changes nothing,
-to the last bit.
+Both are put in the order of their clients' names. The order in which they arrive therefore changes
+nothing, not even the last bit of a threshold.
 """
 
 from __future__ import annotations
@@ -19,15 +19,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """Something that every client sends one of, and what all of them must have in common.
-
-    agreed: the attributes that must be equal, beside the groups.
-    """
+    """A kind of object of which every client sends one, and what all clients must agree on."""
 
     type: type[T]
-    several: str
-    made: str
-    agreed: tuple[str, ...]
+    several: str  # The plural that messages use, such as "summaries".
+    made: str  # The participle that messages use, such as "summarised".
+    agreed: tuple[str, ...]  # The attributes that must be equal at all clients, beside the groups.
 
 
 SUMMARIES = Kind(
@@ -36,7 +33,12 @@ SUMMARIES = Kind(
 
 
 def in_order(summaries: Iterable[ClientSummary]) -> tuple[ClientSummary, ...]:
-    """One summary for each client, by name; whatever cannot be calibrated together is refused."""
+    """One summary for each client, in the order of the clients' names.
+
+    Summaries that cannot be calibrated together are an error: different groups, scores, models or
+    representatives, scores outside the range of their definition, or a client whose records would
+    count twice because an aggregate holds them as well.
+    """
     ordered = one_each(summaries, SUMMARIES)
     _check_range(ordered)
     owner: dict[str, str] = {}
@@ -51,9 +53,9 @@ def in_order(summaries: Iterable[ClientSummary]) -> tuple[ClientSummary, ...]:
 
 
 def one_each(given: Iterable[T], kind: Kind[T]) -> tuple[T, ...]:
-    """One of a kind for each client, in the order of the clients' names.
+    """One object of the kind for each client, in the order of the clients' names.
 
-    A client that is given twice counts once if both are the same.
+    An object that is given twice counts once. Two different objects of one client are an error.
     """
     if isinstance(given, kind.type) or not isinstance(given, Iterable):
         raise GCFCPError(f"give a list of {kind.several}, not {type(given).__name__}")
@@ -71,9 +73,9 @@ def one_each(given: Iterable[T], kind: Kind[T]) -> tuple[T, ...]:
 
 
 def misfits(found: Sequence[Any], names: Sequence[str], kind: Kind[T]) -> Iterator[str]:
-    """What keeps these from being used together: a line for each misfit.
+    """Why these objects cannot be used together: one line of text for each reason.
 
-    names: what each is called in the message, its client or its file.
+    - `names`: What each object is called in the text: the name of its client or of its file.
     """
     first, called = found[0], names[0]
     owner: dict[str, tuple[str, Any]] = {}
@@ -101,16 +103,20 @@ def misfits(found: Sequence[Any], names: Sequence[str], kind: Kind[T]) -> Iterat
 
 
 def _check_range(summaries: Sequence[ClientSummary]) -> None:
-    """Scores that their own definition rules out: 1 - p beyond [0, 1], or |y - f| below 0."""
+    """Refuse scores that their own definition rules out.
+
+    For example 1 - p lies in [0, 1] for a probability p, and |y - f| is never negative.
+    """
     first = summaries[0]
     try:
         score: Any = scores.from_name(first.score, first.parameters)
     except GCFCPError:
-        return  # an own score, whose range nobody knows here
+        return  # This score is the caller's own, and its range is not known here.
     for s in summaries:
         low, high = s.values.min(initial=score.upper), s.values.max(initial=score.lower)
         if low < score.lower or high > score.upper:
             raise GCFCPError(
-                f"{s.client} has scores from {low:.6g} to {high:.6g}, and score {s.score!r} is "
-                f"from {score.lower:g} to {score.upper:g}: find out how they were made"
+                f"{s.client} has scores from {low:.6g} to {high:.6g}, but score {s.score!r} only "
+                f"takes values from {score.lower:g} to {score.upper:g}: find out how this client "
+                "computed its scores"
             )

@@ -1,10 +1,10 @@
-"""How much each client moves each threshold: exactly, by leaving it out.
+"""How much each client moves each threshold, computed exactly by leaving the client out.
 
-No approximation is made: for each client the whole calibration is done again without it, with the
-mixture renormalised, and the thresholds of the same atoms are compared. An atom that only the
-client has is solved from the others' records, as any atom that was never seen.
+For each client the whole calibration is done again without it, with the mixture renormalised, and
+the thresholds of the same atoms are compared. Nothing is approximated. An atom that only this
+client has is solved from the records of the other clients, like any atom that was never seen.
 
-Cost: K calibrations for K clients.
+Cost: one calibration for each client.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 class Influence:
     """What one client does to the thresholds of one group.
 
-    A shift is S* with the client less S* without it: positive where the client makes sets larger.
-    Atoms whose threshold is infinite either way do not move; those that are finite only with the
-    client, or only without it, are counted and have no finite shift.
+    The shift of an atom is its S* with the client minus its S* without the client. It is positive
+    where the client makes sets larger. Only atoms that have a finite threshold both with and
+    without the client have a shift. Atoms that are finite in one of the two cases only are counted.
     """
 
     client: str
     group: str
-    mean: float  # shift, averaged over the group's atoms by weight; NaN if none is finite
-    largest: float  # the shift of largest size; NaN if none is finite
-    atom: tuple[str, ...]  # where that is
-    only_with: int  # atoms that are finite with the client and not without it
-    only_without: int  # atoms that are finite without the client and not with it
+    mean: float  # The mean shift of the group's atoms, by weight; NaN if no atom has a shift.
+    largest: float  # The shift of the largest absolute size; NaN if no atom has a shift.
+    atom: tuple[str, ...]  # The groups of the atom that has the largest shift.
+    only_with: int  # How many atoms have a finite threshold with the client but not without it.
+    only_without: int  # How many atoms have a finite threshold without the client but not with it.
 
 
 def influences(calibration: Calibration) -> tuple[Influence, ...]:
@@ -46,14 +46,16 @@ def influences(calibration: Calibration) -> tuple[Influence, ...]:
     clients = [s.client for s in calibration.summaries]
     if len(clients) < 2:
         raise GCFCPError(
-            "influence compares with what is left without a client: two clients are needed"
+            "influence compares a calibration with one that leaves a client out, and this one has "
+            "a single client: two clients are needed"
         )
     table = calibration.threshold_table
     weight = np.array([record.weight for record in calibration.atoms])
     found: list[Influence] = []
     for client in clients:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", GCFCPWarning)  # infinity is counted here, not news
+            # Infinite thresholds are counted in the records below and need no warning.
+            warnings.simplefilter("ignore", GCFCPWarning)
             without = _without(calibration, client)
         found += [
             _record(
@@ -65,10 +67,11 @@ def influences(calibration: Calibration) -> tuple[Influence, ...]:
 
 
 def _without(calibration: Calibration, client: str) -> Floats:
+    """The threshold of each atom if this client is left out, float (a,)."""
     rows = calibration.threshold_table.membership
     left = [s for s in calibration.summaries if s.client != client]
     if not any(calibration.shares[s.client] and len(s.values) for s in left):
-        return np.full(len(rows), np.inf)  # nothing is known without it
+        return np.full(len(rows), np.inf)  # No record with weight is left.
     return calibration.without(client).thresholds(rows)
 
 
@@ -81,6 +84,7 @@ def _record(
     without: Floats,
     membership: Bools,
 ) -> Influence:
+    """What the client does to group g: `present` and `without` are the thresholds of all atoms."""
     mine = np.flatnonzero(membership[:, g])
     finite, also = np.isfinite(present[mine]), np.isfinite(without[mine])
     both = mine[finite & also]

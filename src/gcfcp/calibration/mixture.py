@@ -1,7 +1,9 @@
 """The mixture of the clients for which the promise is made.
 
-A mixture is "uniform" (every client counts the same), "proportional" (every record counts the
-same) or a mapping from each client to its weight pi_k. `shares` turns it into exact fractions.
+The promise is about a future record that comes from client k with probability pi_k. A mixture is
+one of three things: "uniform" gives every client the same pi_k, "proportional" gives every record
+the same weight, and a mapping names the weight of each client. `shares` turns a mixture into exact
+fractions pi_k that add up to 1.
 """
 
 from __future__ import annotations
@@ -24,15 +26,18 @@ WORDS = ("uniform", "proportional")
 
 @dataclass(frozen=True)
 class Part:
-    """One party of a mixture, and what it weighs by either word."""
+    """One client or aggregate of a mixture, with its weight before all weights are scaled to 1."""
 
     client: str
-    uniform: int  # How many clients it stands for.
-    proportional: int  # How many records it brings, the test points' places included.
+    uniform: int  # Its weight if the mixture is "uniform": how many clients it stands for.
+    proportional: int  # Its weight if it is "proportional": its records and its test points.
 
 
 def check(mixture: Any) -> Mixture:
-    """A word or a mapping; whether the mapping fits the clients shows only with the clients."""
+    """The mixture itself, if it is one of the two words or a mapping.
+
+    Whether a mapping names the right clients is checked in `shares`, where the clients are known.
+    """
     if isinstance(mixture, Mapping) or (isinstance(mixture, str) and mixture in WORDS):
         return mixture
     raise GCFCPError(
@@ -42,7 +47,7 @@ def check(mixture: Any) -> Mixture:
 
 
 def shares(parts: Sequence[Part], mixture: Mixture) -> list[Fraction]:
-    """pi_k of each part, exactly, in the order of the parts."""
+    """pi_k of each part as an exact fraction, in the order of the parts."""
     mixture = check(mixture)
     if isinstance(mixture, Mapping):
         weights = _named([part.client for part in parts], mixture)
@@ -53,6 +58,7 @@ def shares(parts: Sequence[Part], mixture: Mixture) -> list[Fraction]:
 
 
 def _named(clients: Sequence[str], mixture: Mapping[str, float]) -> list[Fraction]:
+    """The weight that the mapping gives each client, checked, in the order of the clients."""
     missing = [k for k in clients if k not in mixture]
     unknown = [k for k in mixture if k not in set(clients)]
     if missing or unknown:
@@ -79,9 +85,10 @@ def _named(clients: Sequence[str], mixture: Mapping[str, float]) -> list[Fractio
 
 
 def among(mixture: Mixture, clients: Collection[str], who: str) -> Mixture:
-    """The mixture of these clients only: weights by name are renormalised over them.
+    """The mixture of these clients only. Weights by name are scaled so that they add up to 1.
 
-    who: the clients in words, for the message if they have no weight at all.
+    - `who`: A phrase such as "are left", which follows "the clients that" in the message for
+      clients that have no weight.
     """
     if not isinstance(mixture, Mapping):
         return mixture
@@ -93,9 +100,12 @@ def among(mixture: Mixture, clients: Collection[str], who: str) -> Mixture:
 
 
 def parse(text: str, read: Callable[[str], bytes]) -> Mixture:
-    """A mixture as people write it: a word, a=0.5,b=0.5, a JSON object, or a .json file of one.
+    """A mixture from the text that people write for it.
 
-    read: reads a file by its name.
+    The text is "uniform", "proportional", a list such as a=0.5,b=0.5, a JSON object, or the name of
+    a file that ends in .json and holds such an object.
+
+    - `read`: A function that reads a file by its name.
     """
     if text in WORDS:
         return text

@@ -1,4 +1,6 @@
-"""All centroids of all clients, atom by atom.
+"""All centroids of all clients, sorted by atom and by value.
+
+A centroid is a value that stands for a number of records with similar scores; see `digest`.
 
 Cost: one sort of the centroids.
 """
@@ -21,31 +23,39 @@ from gcfcp.summary import ClientSummary
 
 @dataclass(frozen=True)
 class Pool:
-    """All centroids of all clients by atom, with what is known of each atom."""
+    """All centroids of all clients by atom.
 
-    membership: Bools  # (a, G), in order of their keys
-    atom: Ints  # (m,): of each centroid, ascending
-    owner: Ints  # (m,): its client; ascending among equal values
-    values: Floats  # (m,): ascending within an atom
-    counts: Ints  # (m,): records
-    cell_atom: Ints  # a cell is an atom of a client
-    cell_client: Ints
-    cell_counts: Ints  # records
-    cell_errors: Ints  # certified, in records
+    A cell is one atom at one client. There are a atoms, m centroids and c cells.
+    """
+
+    membership: Bools  # (a, G): The groups of each atom; the rows ascend by their packed bits.
+    atom: Ints  # (m,): The atom of each centroid. The centroids are sorted by this first.
+    owner: Ints  # (m,): The client of each centroid. It ascends among equal values of an atom.
+    values: Floats  # (m,): The value of each centroid. Within an atom the values ascend.
+    counts: Ints  # (m,): How many records each centroid stands for.
+    cell_atom: Ints  # (c,): The atom of each cell.
+    cell_client: Ints  # (c,): The client of each cell.
+    cell_counts: Ints  # (c,): How many records each cell has.
+    cell_errors: Ints  # (c,): The certified error sup |F - F^| of each cell's digest, in records.
 
     def by_atom(self, cells: NDArray[Any], rate: Floats | None = None) -> Floats:
-        """What the clients have in each atom, added up; with `rate`, in weight."""
+        """The sum of a number per cell over all clients, for each atom: (c,) gives (a,).
+
+        - `rate`: The weight of one record of each client, (K,). If it is given, the numbers are
+          multiplied by it, so that counts of records become weights.
+        """
         weights = cells if rate is None else rate[self.cell_client] * cells
         total: Any = np.bincount(self.cell_atom, weights, minlength=len(self.membership))
         return np.asarray(total, dtype=np.float64)
 
 
 def pool_of(summaries: Sequence[ClientSummary]) -> Pool:
+    """The pool of these summaries, whose order is the order of the clients in it."""
     rows = np.concatenate([s.membership for s in summaries])
     if not len(rows):
         raise GCFCPError(
-            "no client describes a single atom: every one is below its min_count; "
-            "lower min_count or gather more records"
+            "no client describes a single atom, because every atom has fewer records than "
+            "min_count: lower min_count or gather more records"
         )
     atoms = find_atoms(rows)
     cell_atom = atoms.index.astype(np.int64)
@@ -68,11 +78,14 @@ def pool_of(summaries: Sequence[ClientSummary]) -> Pool:
 
 
 def _order(atom: Ints, values: Floats, atoms: int) -> Ints:
-    """By atom, then by value, then as they stand: np.lexsort((values, atom)), but several times
-    faster, because a sort need be stable only where values are equal."""
+    """The order that sorts by atom, then by value, and keeps equal entries in their order.
+
+    This is np.lexsort((values, atom)), but several times faster: the fast sort is not stable, and
+    the slow stable sort is needed only for atoms in which some values are equal.
+    """
     new = atom[1:] != atom[:-1]
     if ((atom[1:] >= atom[:-1]) & (new | (values[1:] >= values[:-1]))).all():
-        return np.arange(len(atom))  # a single client's are in order
+        return np.arange(len(atom))  # They are sorted already; those of one client always are.
     order = np.argsort(atom.astype(np.min_scalar_type(atoms)), kind="stable")
     ends = np.cumsum(np.bincount(atom, minlength=atoms)).tolist()
     for start, end in zip([0, *ends[:-1]], ends, strict=True):
@@ -89,7 +102,11 @@ def _order(atom: Ints, values: Floats, atoms: int) -> Ints:
 def recompressed(
     atom: Ints, values: Floats, weights: Floats, representative: Any, delta: float
 ) -> tuple[Ints, Floats, Floats, Floats]:
-    """The paper's Merge of each atom, and the error that it adds, in weight."""
+    """The paper's Merge: the weighted values of each atom, compressed into a T-Digest again.
+
+    Returns the atom, the value and the weight of each new centroid, and for each atom the error
+    sup |F - F^| that this compression adds, in units of weight.
+    """
     atoms, starts = np.unique(atom, return_index=True)
     digests = [
         TDigest.from_values(v, delta, weights=w, representative=representative)

@@ -1,28 +1,53 @@
-"""From summaries to one problem: weights, counts by group, and the coreset.
+"""From summaries to one problem: the weight of each record, the counts by group, and the coreset.
 
-Client k's records weigh lambda_k = pi_k / (n_k + 1) each and the test point weighs
-w_test = sum_k lambda_k. Weights are rational numbers, brought to whole ones where a common
-denominator exists that floats can hold; then every comparison of weights in the solver is exact.
+Each record of client k weighs lambda_k = pi_k / (n_k + 1), and the test point weighs
+w_test = sum_k lambda_k. These weights are rational numbers. They are scaled to whole numbers if
+floats can hold their common denominator exactly; then every comparison of weights in the solver is
+exact.
 
-An aggregator's summary stands for its members with the mixture
-proportional among them, pi_k ~ n_k + 1, which makes all their records weigh the same:
-lambda = pi_R / (n_R + K_R), and the region adds K_R lambda to w_test.
+An aggregator's summary stands for its members, with a mixture among them in proportion to n_k + 1.
+All of its records then weigh the same: with n_R records of K_R members and the share pi_R of the
+mixture, each weighs lambda = pi_R / (n_R + K_R), and the aggregate adds K_R lambda to w_test.
 
-Suppressed records (see `summary.client`) are known by an upper bound H_G on their weight in each
-group; neither their scores nor their atoms are known. They count as scores of +inf:
+What suppressed records ask for. A client with a `min_count` does not describe small atoms (see
+`summary.client`). Of the records in them the server knows only an upper bound H_G on their weight
+in each group G. It knows neither their scores nor their atoms, and counts them as scores of +inf.
 
-- In a group on its own (rule "max", disjoint groups) as weight H_G at +inf. The threshold asks for
-  at least the weight that it would ask for if they were known, from fewer scores, so it is no
-  lower: the proof for disjoint groups holds wherever they lie.
-- In the simultaneous problem weight e_A >= 0 is put at +inf into atoms A so that every group has
-  e_G = sum_{A in G} e_A >= H_G. Of a solution the first-order condition says that the scores
-  covered in G weigh at least (1-alpha)(W_G + e_G + w_test). While theta_A is finite in all atoms
-  that carry e, these are scores of known records, so what is covered is at least (1-alpha) of
-  everything, wherever the suppressed records lie and even if none of them is covered. Where
-  theta_A is infinite in an atom that carries e, e_A was counted as covered and this fails for the
-  groups of A: all rows of these groups then get +inf, and everything in them is covered.
-- A group that H_G makes infinite on its own has thresholds of +inf in any case and needs no e.
-  Its atoms carry nothing for other groups either, whose thresholds would be infinite with them.
+Let W_G be the weight of the described records in G. The requirement for a row with a finite
+threshold is that in each of its groups G the described records that are covered weigh at least
+(1 - alpha)(W_G + H_G + w_test). They are then at least 1 - alpha of all records of G and the test
+point, wherever the suppressed records lie, and even if none of them is covered. (A record counts as
+covered if its score is at most its theta in the solution for that row, or if its threshold is +inf
+in any case.)
+
+One group on its own (rule "max", and disjoint groups): weight H_G is put at +inf. The threshold is
+then the smallest t that satisfies the requirement as it stands. If the suppressed records were
+known, no more weight would be asked for and no fewer scores would count as covered, so the
+threshold could only be lower. The proof for disjoint groups therefore holds wherever they lie.
+
+All groups together (rule "simultaneous"):
+
+1. A group is called hopeless if weight H_G at +inf leaves it without a finite threshold on its own.
+   Every row of a hopeless group has the threshold +inf.
+2. Weight e_A >= 0 is put at +inf into atoms A that are in no hopeless group, so that
+   e_G = sum_{A in G} e_A >= H_G in every group G that has such an atom. These atoms are the
+   carriers. (An atom of a hopeless group is no carrier, because its threshold would mostly be
+   infinite in the solution, and by point 4 the rows of its other groups would then be infinite
+   as well.)
+3. The first-order condition of the solution for a test row says, for every group G of that row,
+   that the scores at or below theta weigh at least (1 - alpha)(W_G + e_G + w_test). If theta_A is
+   not +inf for any carrier A in G, then none of the weight e_G is among these scores. All of them
+   are scores of described records, and the requirement holds.
+4. If theta_A is +inf for a carrier A in G, its weight e_A was counted as covered, and the
+   requirement may fail in G. The test row is a row of G, and its threshold is set to +inf.
+5. One kind of group is left: H_G > 0 and G is not hopeless, but each of its described atoms is in
+   some hopeless group, so that no atom can carry weight for G. All described records of G then have
+   the threshold +inf and are covered. They weigh W_G. Because G is not hopeless, it has a finite
+   threshold on its own, which means that W_G is at least (1 - alpha)(W_G + H_G + w_test), even
+   without its scores of +inf.
+
+For overlapping groups the requirement is what the argument of the paper rests on, and it is not by
+itself a proof of coverage; `guarantees` says what is proved.
 
 | here           | paper                                       |
 |----------------|---------------------------------------------|
@@ -54,33 +79,47 @@ from gcfcp.groups import Groups
 from gcfcp.solver import Coreset, combined
 from gcfcp.summary import ClientSummary
 
-_ROUNDING = 2.0**-44  # far above the rounding of a sum of weights, far below a record
+# Sums of weights carry rounding errors far below this relative size, and the weight of one record
+# lies far above it.
+_ROUNDING = 2.0**-44
 
 
 def shares_of(summaries: Sequence[ClientSummary], mixture: Mixture) -> list[Fraction]:
-    """pi_k, exactly, in the order of the summaries. An aggregate counts for its members."""
+    """pi_k of each summary as an exact fraction, in the order of the summaries.
+
+    With the mixture "uniform" an aggregate of K_R members counts as K_R clients.
+    """
     parts = [mixtures.Part(s.client, len(s.members), s.n + len(s.members)) for s in summaries]
     return mixtures.shares(parts, mixture)
 
 
 @dataclass(frozen=True)
 class Weights:
-    """lambda_k and w_test in one unit: whole numbers if a common denominator is within reach."""
+    """lambda_k and w_test in a common unit, in which they are whole numbers if that is possible.
 
-    rate: Floats  # (K,)
-    test: float
-    unit: float  # of these in one of pi
+    For example, two clients of 9 and 19 records in a uniform mixture have lambda = 1/20 and 1/40.
+    They are held as rate = (2, 1) and test = 3, with unit = 40.
+    """
+
+    rate: Floats  # (K,): lambda_k, the weight of one record of each client.
+    test: float  # w_test, the weight of the test point.
+    unit: float  # How many of these weight units make up a mixture weight of 1.
 
     @classmethod
     def of(
         cls, summaries: Sequence[ClientSummary], shares: Sequence[Fraction], alpha: Fraction
     ) -> Weights:
+        """The weights of these summaries.
+
+        They are whole numbers if the common denominator of all lambda_k, times that of alpha, is
+        at most 2**50. Otherwise they are floats, and the largest lambda_k is 1.
+        """
         rates = [p / (s.n + len(s.members)) for p, s in zip(shares, summaries, strict=True)]
         members = [len(s.members) for s in summaries]
         denominator = 1
         for r in rates:
             denominator = math.lcm(denominator, r.denominator)
-            if denominator * alpha.denominator > 2**50:  # beyond it floats round
+            if denominator * alpha.denominator > 2**50:  # Sums of such weights would be rounded.
                 break
         else:
             whole = [r.numerator * (denominator // r.denominator) for r in rates]
@@ -95,14 +134,15 @@ class Weights:
 
 @dataclass(frozen=True)
 class Tally:
-    """Records of each client in each group, (K, G)."""
+    """How many records each client has in each group. All arrays have the shape (K, G)."""
 
-    described: Ints
-    infinite: Ints  # of these, with a score of +inf
-    suppressed: Ints  # besides; an upper bound
+    described: Ints  # Records that the summary describes.
+    infinite: Ints  # How many of the described records have a score of +inf.
+    suppressed: Ints  # An upper bound on the records that the summary does not describe.
 
     @classmethod
     def of(cls, summaries: Sequence[ClientSummary]) -> Tally:
+        """The counts of these summaries, in their order."""
         return cls(
             np.array([s.atom_counts @ s.membership for s in summaries]),
             np.array([_at_infinity(s) @ s.membership for s in summaries]),
@@ -110,41 +150,51 @@ class Tally:
         )
 
     def weights(self, rate: Floats) -> Floats:
-        """W_G, suppressed records included."""
+        """The weight of each group, float (G,), suppressed records included: W_G + H_G."""
         total: Floats = rate @ (self.described + self.suppressed)
         return total
 
     def infinite_weights(self, rate: Floats) -> Floats:
-        """The part of W_G at +inf, suppressed records included."""
+        """The weight of each group at +inf, float (G,), suppressed records included."""
         total: Floats = rate @ (self.infinite + self.suppressed)
         return total
 
     def least_alpha(self, weights: Weights) -> Floats:
-        """The smallest alpha at which each group on its own has a finite threshold.
+        """The smallest alpha at which each group has a finite threshold on its own, float (G,).
 
-        It is finite iff (1 - alpha)(W_G + w_test) <= W_G less its weight at +inf.
+        With W the weight of the group and I its part at +inf, suppressed records included in both,
+        the threshold is finite if and only if (1 - alpha)(W + w_test) <= W - I. Solved for alpha
+        this is alpha >= (I + w_test) / (W + w_test).
         """
         W, infinite = self.weights(weights.rate), self.infinite_weights(weights.rate)
         least: Floats = (infinite + weights.test) / (W + weights.test)
         return least
 
     def finite_alone(self, weights: Weights, alpha: Fraction) -> Bools:
+        """Which groups have a finite threshold on their own at this alpha, bool (G,)."""
         finite: Bools = self.least_alpha(weights) <= float(alpha) * (1 + _ROUNDING)
         return finite
 
 
 def _at_infinity(s: ClientSummary) -> Ints:
-    """Records of each atom with a score of +inf: its last centroid, if it is that."""
+    """How many records of each atom have a score of +inf.
+
+    Values ascend within an atom, so that only the last centroid can be at +inf.
+    """
     last = s.start[1:] - 1
     return np.where(np.isinf(s.values[last]), s.counts[last], 0)
 
 
 def carried(membership: Bools, needed: Floats) -> Floats:
-    """Weight to put at +inf into each atom so that every group gets at least what it `needed`.
+    """The weight e_A to put at +inf into each atom, so that every group gets what it needs.
 
-    Greedily, into the atom that serves most groups still in need (of equal ones, that with the
-    fewest groups): the total is then mostly the least possible, and less weight means smaller
-    sets. A group without atoms needs nothing, its thresholds are infinite.
+    The choice is greedy: each step takes the atom that serves the most groups that still need
+    weight, and among equals the one with the fewest groups. The total is then mostly the least
+    possible one, and less weight at +inf means smaller sets.
+
+    - `membership`: The atoms that may carry weight, bool (a, G).
+    - `needed`: The least weight for each group, float (G,). A group without atoms gets none; see
+      points 1 and 5 in the module.
     """
     extra = np.zeros(len(membership))
     left = np.where(membership.any(axis=0), needed, 0.0)
@@ -159,22 +209,23 @@ def carried(membership: Bools, needed: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Problem:
-    """A calibration before it is solved: everything `plan` and `calibrate` have in common."""
+    """A calibration before it is solved: everything that `plan` and `calibrate` have in common."""
 
     summaries: tuple[ClientSummary, ...]
     alpha: Fraction
-    shares: list[Fraction]
+    shares: list[Fraction]  # pi_k of each summary.
     weights: Weights
     pool: Pool
     tally: Tally
-    coreset: Coreset
-    carriers: Bools | None  # atoms of the coreset with weight at +inf for suppressed records
-    hopeless: Bools | None  # groups that suppressed records make infinite on their own
-    slack: Floats  # (a,): certified error of each atom, in weight
-    delta: float | None  # of the recompression
+    coreset: Coreset  # The weighted scores by atom that the solver gets.
+    carriers: Bools | None  # Which atoms of the coreset carry weight for suppressed records.
+    hopeless: Bools | None  # (G,): Which groups suppressed records leave without a threshold.
+    slack: Floats  # (a,): The certified error of each atom of the pool, in units of weight.
+    delta: float | None  # The delta of the recompression; None if the centroids were pooled.
 
     @property
     def groups(self) -> Groups:
+        """The family of groups, which is the same at all clients."""
         return self.summaries[0].groups
 
 
@@ -185,11 +236,14 @@ def problem_of(
     merge: str,
     delta: float | None,
 ) -> Problem:
-    """The problem of these summaries for a target; the arguments are those of `calibrate`."""
+    """The problem that these summaries pose. The arguments are those of `calibrate`."""
     exact_alpha = checks.alpha(alpha)
     checks.choice("merge", merge, "pool", "recompress")
     if merge == "pool" and delta is not None:
-        raise GCFCPError(f"delta={delta} is of a recompression: give merge='recompress' with it")
+        raise GCFCPError(
+            f"delta={delta} belongs to a recompression: give merge='recompress' with it, or leave "
+            "delta out"
+        )
     ordered = in_order(summaries)
     shares = shares_of(ordered, mixture)
     weights = Weights.of(ordered, shares, exact_alpha)
@@ -228,20 +282,23 @@ def problem_of(
 
 
 def _weighted(pool: Pool, weights: Weights) -> tuple[Ints, Floats, Floats]:
-    """Atom, value and weight of every centroid. A client of weight zero has no say."""
+    """Atom, value and weight of every centroid. Centroids of weight 0 are left out."""
     masses = weights.rate[pool.owner] * pool.counts
     if weights.rate.all():
         return pool.atom, pool.values, masses
     heavy = masses > 0
     if not heavy.any():
-        raise GCFCPError("every client that describes an atom has weight 0 in the mixture")
+        raise GCFCPError(
+            "every client that describes an atom has weight 0 in the mixture: give one of them a "
+            "positive weight"
+        )
     return pool.atom[heavy], pool.values[heavy], masses[heavy]
 
 
 def _extra_weight(pool: Pool, alive: Ints, hopeless: Bools, needed: Floats) -> Floats:
-    """The weight e_A that each atom carries at +inf for suppressed records; see the module.
+    """The weight e_A that each atom of the pool carries at +inf for suppressed records, (a,).
 
-    Atoms of hopeless groups carry nothing.
+    Only atoms that have weight and are in no hopeless group carry any; see the module.
     """
     extra = np.zeros(len(pool.membership))
     free = alive[~(pool.membership[alive] & hopeless).any(axis=1)]
@@ -252,7 +309,7 @@ def _extra_weight(pool: Pool, alive: Ints, hopeless: Bools, needed: Floats) -> F
 def _with_infinite(
     atom: Ints, values: Floats, masses: Floats, extra: Floats
 ) -> tuple[Ints, Floats, Floats]:
-    """The same scores, with the extra weight of each atom as one more score of +inf."""
+    """The same scores, with one more score of +inf in each atom that carries extra weight."""
     added_to = np.flatnonzero(extra)
     ends = np.searchsorted(atom, added_to, side="right")
     return (

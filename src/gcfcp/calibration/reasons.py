@@ -1,4 +1,4 @@
-"""One record for each atom: its threshold and, where that is infinite, the reason."""
+"""One record for each atom: its threshold and, if the threshold is infinite, the reason."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from gcfcp.thresholds import ThresholdTable
 class AtomRecord:
     """One atom of the table."""
 
-    groups: tuple[str, ...]
-    threshold: float
-    count: int  # records, over all clients
-    weight: float  # W_A: their share of the mixture
-    reason: str | None  # why the threshold is not finite
+    groups: tuple[str, ...]  # The names of the groups that its rows belong to.
+    threshold: float  # S*
+    count: int  # How many described records it has, over all clients.
+    weight: float  # W_A = sum_k lambda_k n_kA: about its share of the mixture.
+    reason: str | None  # Why the threshold is infinite; None if it is finite.
 
     @property
     def membership(self) -> tuple[str, ...]:
+        """Another name for `groups`."""
         return self.groups
 
 
 def atom_records(problem: Problem, table: ThresholdTable) -> tuple[AtomRecord, ...]:
+    """One record for each atom of the table, in the order of the table."""
     pool = problem.pool
     count = pool.by_atom(pool.cell_counts)
     weight = pool.by_atom(pool.cell_counts, problem.weights.rate) / problem.weights.unit
@@ -48,18 +50,21 @@ def atom_records(problem: Problem, table: ThresholdTable) -> tuple[AtomRecord, .
 
 
 def _reason(problem: Problem, row: Bools, threshold: float, alone: Bools) -> str:
-    """Why nothing finite is valid for this atom, in one line."""
+    """Why this atom has no finite threshold, in one line.
+
+    - `alone`: Which groups have a finite threshold on their own, (G,).
+    """
     if threshold < 0:
         return (
-            "scores of +inf elsewhere push this atom below every score, so that its sets are "
-            "empty: find out why scores are infinite"
+            "scores of +inf in other atoms push the threshold of this atom to -inf, so that its "
+            "sets are empty: find out why scores are infinite"
         )
     alpha = f"alpha={float(problem.alpha):g}"
     short = row & ~alone
     if not short.any():
         return (
             f"each of its groups alone has enough records for {alpha}, but together they leave "
-            "this combination too few: merge or drop overlapping groups"
+            "too few for this combination of groups: merge or drop overlapping groups"
         )
     described, infinite = problem.tally.described.sum(axis=0), problem.tally.infinite.sum(axis=0)
     suppressed = problem.tally.suppressed.sum(axis=0)
@@ -68,37 +73,42 @@ def _reason(problem: Problem, row: Bools, threshold: float, alone: Bools) -> str
         parts = [f"{described[g]:,} records"]
         parts += [f"{infinite[g]:,} of them at +inf"] * bool(infinite[g])
         parts += [f"up to {suppressed[g]:,} more suppressed"] * bool(suppressed[g])
-        listed.append(f"{problem.groups.names[g]} ({', '.join(parts)})")
-    return f"too few records in {', '.join(listed)} for {alpha}{_dominating(problem)}"
+        listed.append(f"group {problem.groups.names[g]!r} ({', '.join(parts)})")
+    return f"there are too few records for {alpha} in {', '.join(listed)}{_dominating(problem)}"
 
 
 def shares_of_test(problem: Problem) -> Floats:
-    """Each client's part of w_test."""
+    """The part of w_test that comes from each client, float (K,). The parts add up to 1."""
     members = np.array([len(s.members) for s in problem.summaries])
     shares: Floats = members * problem.weights.rate / problem.weights.test
     return shares
 
 
 def _dominating(problem: Problem) -> str:
-    """The client that makes up most of w_test, if one does: it may be the only trouble."""
+    """A clause that names the client that makes up more than half of w_test, or no text.
+
+    A small client with a large share of the mixture makes w_test large, and with it the number of
+    records that every group needs.
+    """
     part = shares_of_test(problem)
     k = int(np.argmax(part))
     if len(part) == 1 or part[k] <= 0.5:
         return ""
     s = problem.summaries[k]
     return (
-        f"; {part[k]:.0%} of the test weight is that of {s.client}, with {s.n:,} records for "
-        f"{float(problem.shares[k]):.3g} of the mixture"
+        f"; {part[k]:.0%} of the test weight comes from {s.client}, which has {s.n:,} records and "
+        f"a weight of {float(problem.shares[k]):.3g} in the mixture"
     )
 
 
 def warning_of(
     problem: Problem, records: Sequence[AtomRecord], infinite: Sequence[AtomRecord]
 ) -> str:
+    """The warning that some atoms have no finite threshold, with the reason for the largest."""
     worst = max(infinite, key=lambda r: r.weight)
     share = sum(r.weight for r in infinite) / max(sum(r.weight for r in records), 1e-300)
     return (
         f"{len(infinite)} of {len(records)} atoms ({share:.1%} of the weight) have no finite "
-        f"threshold; the largest, {' & '.join(worst.groups)}: {worst.reason}. "
+        f"threshold. The largest of them is {' & '.join(worst.groups)}: {worst.reason}. "
         "plan(...) says how many records are missing and what else would help"
     )

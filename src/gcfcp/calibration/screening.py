@@ -1,30 +1,39 @@
-"""Which clients are wildly unlike the others, with a stated rate of false alarms.
+"""Which clients have scores that are distributed unlike all others', with a bound on false alarms.
 
-Checks of form cannot tell honest scores from invented ones. What a server can see is that a
-client's scores are distributed unlike everybody else's in the same atoms. Rob-FCP (Kang et al.,
-"Certifiably Byzantine-robust federated conformal prediction", ICML 2024) compares clients by the
-distance of their score histograms and leaves the farthest out. Here nobody is left out: sites that
-differ are what group-conditional calibration is for. A client is flagged, the plan and the report
-say so, and people decide.
+Checks of a file's form cannot tell honest scores from invented ones. What a server can see is that
+a client's scores are distributed unlike those of all other clients in the same atoms. Rob-FCP (Kang
+et al., "Certifiably Byzantine-robust federated conformal prediction", ICML 2024) compares clients
+by the distance of their score histograms and leaves out the farthest. Here no client is left out,
+because sites that differ are what group-conditional calibration is for. A client is flagged, the
+plan and the report say so, and people decide.
 
-In atom A client k has the distribution F_k, and R_k is the plain average of F_j over the other
-clients that have the atom. The distance is D_k = sup |F^_k - R^_k| between digests. By the
-inequality of Dvoretzky, Kiefer, Wolfowitz and Massart, and a union bound over the C cells (client,
-atom) that can be compared, with probability at least 1 - level all cells at once satisfy
+The statistic. In an atom, client k has the score distribution F_k, and R_k is the plain average of
+F_j over the other clients that have the atom. F^ and R^ are the same for the digests, e_k is the
+certified error of client k's digest, and D_k = sup |F^_k - R^_k| is the distance between digests. C
+is the number of pairs (client, atom) that can be compared, because another client has the atom too.
+By the inequality of Dvoretzky, Kiefer, Wolfowitz and Massart and a union bound over these pairs,
+with probability at least 1 - level all of them satisfy
 
-    sup |F^_k - F_k| <= e_k + b_k,    b_k = sqrt(log(2 C / level) / (2 n_k)),
+    sup |F^_k - F_k| <= e_k + b_k,    b_k = sqrt(log(2 C / level) / (2 n_k)).
 
-with e_k the digest's certified error; so sup |F_k - R_k| >= D_k - (e_k + b_k) - mean_j (e_j + b_j),
-which is `certain`. A client is flagged where `certain` exceeds the tolerance.
+Then, by the triangle inequality,
 
-False alarms: in a federation where no client's distribution is farther than `tolerance` from the
-average of the others in any atom, the probability that anyone at all is flagged is at most `level`.
-No other assumption: any sizes, any number of clients, ties, clients that differ. (Measured: 0 of
-2,000 federations of alike clients, see tests/test_screening.py; the bound is far from tight.)
+    sup |F_k - R_k| >= D_k - (e_k + b_k) - mean_j (e_j + b_j),
 
-What a flag does not say: who is wrong. Of two clients that differ both are flagged, and a flood of
-invented clients makes the honest ones look odd. A client that stays close to the others, or whose
-atoms are small, is not seen; `Calibration.influence` says how much it moves.
+where j runs over the other clients. The right side is called `certain`. A client is flagged if
+`certain` exceeds the tolerance in some atom.
+
+False alarms. In a federation where no client's distribution is farther than `tolerance` from the
+average of the others in any atom, the probability that any client at all is flagged is at most
+`level`. This holds for any sizes, any number of clients, ties, and clients that differ. The records
+of a client must be independent and come from one distribution within an atom. In an aggregate of
+several clients they come from several, and for them the inequality above is not proved with the
+same constant. (Measured: 0 of 2,000 federations of alike clients had a flag; the bound is far from
+tight. tests/test_screening.py repeats it with 300.)
+
+What a flag does not say is who is wrong. Of two clients that differ both are flagged, and many
+invented clients together make the honest ones look odd. A client that stays close to the others, or
+whose atoms are small, is not flagged; `Calibration.influence` says how much it moves.
 
 Every client counts alike in R_k, so that a client cannot become the norm by claiming more records.
 
@@ -46,10 +55,14 @@ from gcfcp.calibration.pooling import Pool, pool_of
 from gcfcp.summary import ClientSummary
 
 LEVEL = 0.05
-"""Probability that anyone is flagged although all clients are within the tolerance."""
+"""The probability of a flag is at most this if all clients are within the tolerance."""
 
 TOLERANCE = 0.5
-"""Distance between score distributions that is nobody's business: half of the records differ."""
+"""Two sites may differ this much without a flag.
+
+A distance of 0.5 means that for some score t the shares of records with a score of at most t differ
+by 0.5, for example 30% at one client and 80% on average at the others.
+"""
 
 
 @dataclass(frozen=True)
@@ -57,13 +70,13 @@ class Screening:
     """How far one client is from the others, in the atom where that is most certain."""
 
     client: str
-    atoms: int  # that some other client has as well; 0: nothing can be said
-    groups: tuple[str, ...]  # of the atom where `certain` is largest
-    records: int  # of the client in that atom
-    distance: float  # sup |F^_k - R^_k| there, 0 to 1
-    certain: float  # what remains of it beyond chance and compression; negative: nothing
-    flagged: bool
-    level: float = LEVEL
+    atoms: int  # How many of its atoms another client has too. With 0 it cannot be compared.
+    groups: tuple[str, ...]  # The groups of the atom in which `certain` is largest.
+    records: int  # How many records the client has in that atom.
+    distance: float  # D_k = sup |F^_k - R^_k| in that atom, between 0 and 1.
+    certain: float  # The part of the distance that chance and compression cannot explain, if > 0.
+    flagged: bool  # Whether `certain` exceeds the tolerance.
+    level: float = LEVEL  # The bound on the probability of a false alarm.
 
     def __str__(self) -> str:
         if not self.flagged:
@@ -71,36 +84,33 @@ class Screening:
         return (
             f"{self.client} is unlike the other clients in {' & '.join(self.groups)} "
             f"({self.records:,} records): the distributions of scores differ by {self.distance:.2f}"
-            f", of which {self.certain:.2f} is not chance (false alarms: at most "
-            f"{self.level:.0%}). Sites may differ for good reasons, and another model, another "
-            "score or invented numbers look the same: ask. It was not left out"
+            f", of which {self.certain:.2f} cannot be chance (the probability of a false alarm is "
+            f"at most {self.level:.0%}). Sites may differ for good reasons, but another model, "
+            "another score or invented numbers would look the same: ask this client. It was not "
+            "left out"
         )
 
 
 def screen(
     summaries: Iterable[ClientSummary], *, level: float = LEVEL, tolerance: float = TOLERANCE
 ) -> tuple[Screening, ...]:
-    """One record a client, in order of their names; see the module."""
+    """One record for each client, in the order of the clients' names; see the module.
+
+    - `level`: The largest probability of a false alarm, between 0 and 1.
+    - `tolerance`: The distance that is allowed without a flag, between 0 and 1.
+    """
     level = checks.probability("level", level)
     tolerance = checks.probability("tolerance", tolerance)
     ordered = in_order(summaries)
     pool = pool_of(ordered)
+    # How many clients have the atom of each cell. A cell is one atom at one client.
     sharing = np.bincount(pool.cell_atom, minlength=len(pool.membership))[pool.cell_atom]
-    comparable = sharing > 1
     distance = _distances(pool, sharing)
-    noise = pool.cell_errors / pool.cell_counts
-    noise = noise + np.sqrt(
-        math.log(2 * max(1, int(comparable.sum())) / level) / (2 * pool.cell_counts)
-    )
-    others = pool.by_atom(noise)[pool.cell_atom] - noise
-    certain = np.full(len(distance), -np.inf)
-    np.subtract(
-        distance, noise + others / np.maximum(sharing - 1, 1), out=certain, where=comparable
-    )
+    certain = _certain(pool, sharing, distance, level)
     groups = ordered[0].groups
     found = []
     for k, summary in enumerate(ordered):
-        own = np.flatnonzero((pool.cell_client == k) & comparable)
+        own = np.flatnonzero((pool.cell_client == k) & (sharing > 1))
         if not len(own):
             found.append(Screening(summary.client, 0, (), 0, 0.0, 0.0, False, level))
             continue
@@ -121,19 +131,37 @@ def screen(
     return tuple(found)
 
 
-def _distances(pool: Pool, sharing: Ints) -> Floats:
-    """sup |F^_k - R^_k| of every cell, 0 where it has nobody to be compared with.
+def _certain(pool: Pool, sharing: Ints, distance: Floats, level: float) -> Floats:
+    """D_k - (e_k + b_k) - mean_j (e_j + b_j) of every cell; -inf if no other client has the atom.
 
-    With T the sum of all F^_j of the atom, F_k - R_k = (s F_k - T) / (s - 1) for s clients. Between
-    two centroids of client k only T moves, and it rises, so that the supremum is at a centroid of
-    k: just before it or at it.
+    - `sharing`: How many clients have the atom of each cell.
+    """
+    comparable = sharing > 1
+    noise = pool.cell_errors / pool.cell_counts
+    noise = noise + np.sqrt(
+        math.log(2 * max(1, int(comparable.sum())) / level) / (2 * pool.cell_counts)
+    )
+    others = pool.by_atom(noise)[pool.cell_atom] - noise
+    certain = np.full(len(distance), -np.inf)
+    np.subtract(
+        distance, noise + others / np.maximum(sharing - 1, 1), out=certain, where=comparable
+    )
+    return certain
+
+
+def _distances(pool: Pool, sharing: Ints) -> Floats:
+    """D_k = sup |F^_k - R^_k| of every cell; 0 if no other client has the atom.
+
+    Let s clients have the atom, and let T be the sum of their F^_j. Then
+    F^_k - R^_k = (s F^_k - T) / (s - 1). Between two centroids of client k only T changes, and it
+    rises. So the supremum is reached at a centroid of client k, or just before one.
     """
     clients = int(pool.cell_client.max()) + 1
     keys = pool.cell_atom * clients + pool.cell_client
     place = np.argsort(keys)
     cell = place[np.searchsorted(keys[place], pool.atom * clients + pool.owner)]
     share = pool.counts / pool.cell_counts[cell]
-    # T before and at each value, equal values of an atom taken together.
+    # T just before and at each centroid. Equal values of an atom are one step of T.
     new = np.ones(len(share), dtype=bool)
     new[1:] = (pool.atom[1:] != pool.atom[:-1]) | (pool.values[1:] != pool.values[:-1])
     jump = np.cumsum(new) - 1
@@ -142,7 +170,7 @@ def _distances(pool: Pool, sharing: Ints) -> Floats:
     first = np.ones(len(at), dtype=bool)
     first[1:] = pool.atom[new][1:] != pool.atom[new][:-1]
     total_before = np.where(first, 0.0, np.roll(at, 1))[jump]
-    # F_k before and at each of its own centroids.
+    # F^_k at each centroid of client k; just before the centroid it is lower by `share`.
     order = np.argsort(cell, kind="stable")
     own_at = np.empty(len(share))
     own_at[order] = _running(share[order], cell[order])
@@ -156,7 +184,7 @@ def _distances(pool: Pool, sharing: Ints) -> Floats:
 
 
 def _running(values: Floats, label: Ints) -> Floats:
-    """Running sums that begin anew with each label; equal labels stand together."""
+    """Running sums that start again at each new label. Equal labels must stand together."""
     sums = np.cumsum(values)
     first = np.ones(len(label), dtype=bool)
     first[1:] = label[1:] != label[:-1]

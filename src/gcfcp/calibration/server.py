@@ -1,10 +1,11 @@
-"""The server's side of Algorithm 1: summaries in, exact thresholds and honest guarantees out.
+"""The server's side of Algorithm 1: summaries go in, thresholds and guarantees come out.
 
-`calibrate` pools the clients' centroids by atom (or merges and compresses them again, the paper's
-way), weighs them (see `problem`) and solves every atom (see `solver`). It keeps the summaries, so
-that the mixture, alpha or the set of clients can be changed later without another round.
+`calibrate` pools the clients' centroids by atom, or merges and compresses them again as the paper
+does. It gives them their weights (see `problem`) and solves the threshold of every atom exactly
+(see `solver`). The result keeps the summaries, so that the mixture, alpha or the set of clients can
+be changed later without asking the clients again.
 
-Cost: one sort of the centroids, then the solver's, which n does not touch.
+Cost: one sort of the centroids and the solver's pivots. Neither depends on the number of records.
 """
 
 from __future__ import annotations
@@ -33,30 +34,36 @@ from gcfcp.summary import ClientSummary
 from gcfcp.thresholds import ByGroup, Simultaneous, ThresholdTable
 
 RULES = ("simultaneous", "max")
+"""The rules by which `calibrate` can give an atom its threshold; see `gcfcp.thresholds.rules`."""
+
 MERGES = ("pool", "recompress")
+"""What `calibrate` can do with the clients' centroids: keep all of them, or compress them again."""
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Thresholds with their provenance. A value: `retarget` and `without` return new ones."""
+    """Thresholds, what is promised for them, and everything that they were computed from.
+
+    A calibration is never changed: `retarget` and `without` return a new one.
+    """
 
     summaries: tuple[ClientSummary, ...] = field(repr=False)
     alpha: float
     mixture: Mixture
     merge: str
     rule: str
-    delta: float | None  # The delta that was asked for; None takes the clients' largest.
-    eta: float
+    delta: float | None  # The delta that was asked for; None stands for the clients' largest.
+    eta: float  # The upper bounds on coverage hold with confidence 1 - eta / 2.
     shares: dict[str, float]  # pi_k of each client.
     test_weight: float  # w_test, the weight of the test point.
     atoms: tuple[AtomRecord, ...] = field(repr=False)  # One record for each atom that was seen.
-    guarantee: tuple[Guarantee, ...] = field(repr=False)
+    guarantee: tuple[Guarantee, ...] = field(repr=False)  # One record for each group.
     threshold_table: ThresholdTable = field(repr=False)
     coreset: Coreset = field(repr=False)  # The weighted scores by atom that were solved.
 
     @property
     def table(self) -> tuple[AtomRecord, ...]:
-        """Another name for `atoms`, and the older one."""
+        """The older name of `atoms`."""
         return self.atoms
 
     @property
@@ -66,16 +73,17 @@ class Calibration:
 
     @property
     def recompression_delta(self) -> float | None:
-        """The delta that centroids were merged with; None if they were pooled."""
+        """The delta with which the centroids were compressed again; None if they were pooled."""
         if self.merge == "pool":
             return None
         return max(s.delta for s in self.summaries) if self.delta is None else self.delta
 
     def thresholds(self, membership: Any, threshold_rng: Generator | None = None) -> Floats:
-        """S* of each row's atom; +inf where nothing smaller is valid.
+        """S* of each row's atom. It is +inf where no finite threshold keeps the promise.
 
-        (n, G) gives (n,), and a label-dependent (n, L, G) gives (n, L). With `threshold_rng` the
-        thresholds are randomised; see `ThresholdTable.thresholds`.
+        A membership matrix (n, G) gives thresholds of the shape (n,), and a label-dependent array
+        (n, L, G) gives (n, L). With `threshold_rng` the thresholds are randomised; see
+        `ThresholdTable.thresholds`.
         """
         return self.threshold_table.thresholds(membership, threshold_rng)
 
@@ -86,7 +94,10 @@ class Calibration:
         rule: str | None = None,
         merge: str | None = None,
     ) -> Calibration:
-        """The calibration of the same summaries for another target."""
+        """The calibration of the same summaries with another mixture, alpha, rule or merge.
+
+        What is not given stays as it is in this calibration.
+        """
         how = self.merge if merge is None else merge
         return calibrate(
             self.summaries,
@@ -99,7 +110,10 @@ class Calibration:
         )
 
     def without(self, *clients: str) -> Calibration:
-        """The calibration of all but these clients; a given mixture is renormalised."""
+        """The calibration of all clients except these.
+
+        A mixture that names weights is scaled so that the weights of the other clients add up to 1.
+        """
         present = {s.client for s in self.summaries}
         for name in clients:
             if name not in present:
@@ -116,8 +130,11 @@ class Calibration:
         )
 
     def influence(self) -> tuple[Influence, ...]:
-        """How much each client moves each group's thresholds, exactly, by leaving it out: one
-        record for each client and group. Cost: a calibration for each client."""
+        """How much each client moves the thresholds of each group.
+
+        Returns one record for each client and group. It is computed exactly, by calibrating again
+        without the client. Cost: one calibration for each client.
+        """
         return influences(self)
 
 
@@ -131,15 +148,19 @@ def calibrate(
     delta: float | None = None,
     eta: float = 0.1,
 ) -> Calibration:
-    """Thresholds of all atoms from the clients' summaries: Algorithm 1, server side.
+    """Thresholds of all atoms from the clients' summaries: the server's side of Algorithm 1.
 
-    mixture: "uniform", "proportional" (pi_k ~ n_k + 1) or {client: weight}. merge: "pool" keeps
-    every centroid, "recompress" is the paper's Merge (with `delta`, by default the clients'
-    largest). rule: "simultaneous" is the paper's; "max" takes the largest single-group threshold
-    over the groups of a row, which is proved for any family, with larger sets. eta: of the upper
-    bound on coverage.
+    - `alpha`: The share of outcomes that may be missed in every group, between 0 and 1.
+    - `mixture`: The weights pi_k of the clients: "uniform", "proportional" (to n_k + 1), or a
+      mapping from each client to its weight.
+    - `merge`: "pool" keeps every centroid of every client. "recompress" is the paper's Merge: the
+      centroids of each atom are compressed again into one T-Digest.
+    - `rule`: "simultaneous" is the paper's rule. "max" takes the largest single-group threshold
+      among the groups of a row; it is proved for any family of groups and gives larger sets.
+    - `delta`: How fine the digests of "recompress" are. By default it is the clients' largest.
+    - `eta`: The upper bounds on coverage hold with confidence 1 - eta / 2; see `Guarantee`.
 
-    Warns once if some threshold is infinite, and says why and what would help.
+    If some threshold is infinite, one warning says why and what would help.
     """
     eta = checks.probability("eta", eta)
     problem = problem_of(summaries, alpha, mixture, merge, delta)
@@ -167,7 +188,10 @@ def calibrate(
 
 
 def solve_table(problem: Problem, rule: str) -> ThresholdTable:
-    """The table by either rule. Atoms of clients without weight are listed too."""
+    """The thresholds of all atoms by one of `RULES`.
+
+    The table also lists the atoms that only clients of weight 0 have.
+    """
     checks.choice("rule", rule, *RULES)
     source = (
         ByGroup("max", _group_thresholds(problem))
@@ -178,7 +202,10 @@ def solve_table(problem: Problem, rule: str) -> ThresholdTable:
 
 
 def _group_thresholds(problem: Problem) -> Floats:
-    """The threshold of each group by itself, with all that the group may hide counted at +inf."""
+    """The threshold of each group by itself, float (G,).
+
+    The records that may be suppressed in the group are counted as scores of +inf.
+    """
     coreset = problem.coreset
     atom = np.repeat(np.arange(len(coreset.membership)), np.diff(coreset.start))
     infinite = problem.tally.infinite_weights(problem.weights.rate)

@@ -1,4 +1,5 @@
-"""Coverage audits: counts that merge, intervals that hold, nothing small given away."""
+"""Audits of coverage: counts add up, intervals hold, and no small number can be computed from what
+is published."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def make(n: int, seed: int, client: str = "x", coverage: float = 0.9, **options:
     )
 
 
-# --- counting ----------------------------------------------------------------------------------
+# --- Counting ----------------------------------------------------------------------------------
 
 
 def test_counts_are_those_of_a_plain_loop() -> None:
@@ -106,7 +107,7 @@ def test_unbounded_sets_make_the_mean_infinite_and_are_counted() -> None:
     assert record.mean_bounded_size == 2.0
 
 
-# --- disclosure --------------------------------------------------------------------------------
+# --- Disclosure --------------------------------------------------------------------------------
 
 
 def test_small_groups_are_suppressed_but_listed() -> None:
@@ -116,7 +117,7 @@ def test_small_groups_are_suppressed_but_listed() -> None:
     rows[90:93, 2] = True
     found = gcfcp.audit(np.ones(100, bool), rows, groups=GROUPS, client="x", min_count=5)
     assert found.suppressed.tolist() == [False, False, True]
-    assert found.bound[2] == 5  # and not 3
+    assert found.bound[2] == 5  # It is not the true number, which is 3.
     record = gcfcp.merge_audits([found], alpha=0.1).groups[2]
     assert record.suppressed
     assert record.suppressed_at == ("x",)
@@ -127,7 +128,8 @@ def test_small_groups_are_suppressed_but_listed() -> None:
 @given(st.integers(0, 2**31), st.integers(1, 80), st.integers(2, 9))
 @settings(max_examples=150, deadline=None)
 def test_no_difference_of_published_counts_is_small(seed: int, n: int, m: int) -> None:
-    """Group less its atoms, and group less a group inside it: nothing from 1 to m - 1."""
+    """No group less its published atoms, and no group less a group inside it, has from 1 to m - 1
+    records."""
     rng = np.random.default_rng(seed)
     rows = rng.random((n, 3)) < rng.random(3)
     found = gcfcp.audit(np.ones(n, bool), rows, groups=GROUPS, client="x", min_count=m)
@@ -151,7 +153,7 @@ def test_no_difference_of_published_counts_is_small(seed: int, n: int, m: int) -
 
 
 def test_the_interval_allows_for_what_is_suppressed() -> None:
-    """Whatever the hidden records were, the interval with them lies inside the one without."""
+    """Whatever the hidden records are, the interval that knows them lies inside this one."""
     rows = np.zeros((60, 3), dtype=bool)
     rows[:, 0] = True
     rows[:3, 1] = True
@@ -169,7 +171,7 @@ def test_the_interval_allows_for_what_is_suppressed() -> None:
         assert told.high >= known.high
 
 
-# --- intervals ---------------------------------------------------------------------------------
+# --- Intervals ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("hits", "total"), [(0, 1), (1, 1), (0, 50), (50, 50), (45, 50), (7, 9)])
@@ -211,8 +213,10 @@ def exact_coverage(
     hit: tuple[float, float],
     tail: float,
 ) -> tuple[float, float]:
-    """Chance that the lower bound exceeds the truth, and that the upper falls below it: by
-    enumeration of every outcome (covered, missed, outside) of two clients."""
+    """The probability that the lower end lies above the truth, and that the upper end lies below.
+
+    Every outcome of two clients is enumerated: how many records are covered, missed or outside.
+    """
     truth = sum(p * s * c for p, s, c in zip(pi, share, hit, strict=True)) / sum(
         p * s for p, s in zip(pi, share, strict=True)
     )
@@ -244,10 +248,10 @@ def exact_coverage(
     ("n", "pi", "share", "hit"),
     [
         ((12, 12), (0.5, 0.5), (0.9, 0.9), (0.9, 0.9)),
-        ((14, 6), (0.5, 0.5), (0.5, 1.0), (0.95, 0.6)),  # a small client that weighs as much
+        ((14, 6), (0.5, 0.5), (0.5, 1.0), (0.95, 0.6)),  # A small client weighs as much.
         ((10, 14), (0.9, 0.1), (0.3, 0.9), (0.2, 0.99)),
         ((8, 15), (0.2, 0.8), (1.0, 0.2), (0.5, 0.5)),
-        ((15, 9), (0.6, 0.4), (0.9, 0.1), (1.0, 0.0)),  # clients that could not differ more
+        ((15, 9), (0.6, 0.4), (0.9, 0.1), (1.0, 0.0)),  # One is always covered, one never.
     ],
 )
 def test_the_betting_bound_holds_exactly(n: tuple, pi: tuple, share: tuple, hit: tuple) -> None:
@@ -258,8 +262,8 @@ def test_the_betting_bound_holds_exactly(n: tuple, pi: tuple, share: tuple, hit:
 
 
 def test_the_betting_bound_holds_where_a_pooled_interval_does_not() -> None:
-    """Two clients of weight one half with 20 and 1000 records: a pooled Clopper-Pearson interval
-    misses the truth in most audits, ours in at most one of twenty."""
+    """Two clients have weight one half each, and 20 and 1000 records. The Clopper-Pearson interval
+    of all records together misses the truth in most audits, ours in at most one of twenty."""
     rng = np.random.default_rng(5)
     n, hit, tail, runs = np.array([20, 1000]), np.array([0.6, 0.95]), 0.025, 2000
     hits = rng.binomial(n[:, None], hit[:, None], size=(2, runs))
@@ -273,7 +277,7 @@ def test_the_betting_bound_holds_where_a_pooled_interval_does_not() -> None:
 
 
 def test_the_betting_bound_is_not_much_wider_than_the_best_there_could_be() -> None:
-    """Equal clients, equal weights: against Clopper-Pearson over all the records."""
+    """For equal clients of equal weight it is compared with Clopper-Pearson over all records."""
     for records in (100, 1000, 10_000):
         n = np.full(5, records // 5)
         hits = (0.9 * n).astype(int)[:, None]
@@ -300,7 +304,7 @@ def test_bounds_rise_with_hits_and_fall_with_misses(seed: int) -> None:
     assert lower_bound(hits[:, None], (misses + step)[:, None], v, n, 0.025)[0] <= base
 
 
-# --- merging -----------------------------------------------------------------------------------
+# --- Merging -----------------------------------------------------------------------------------
 
 
 def test_any_order_gives_the_same_report() -> None:
@@ -321,7 +325,7 @@ def test_empty_groups_are_listed() -> None:
     assert "no records" in str(report)
 
 
-def test_a_client_without_weight_has_no_say() -> None:
+def test_a_client_without_weight_changes_nothing() -> None:
     audits = [make(300, 0, "x"), make(300, 1, "y", 0.2)]
     report = gcfcp.merge_audits(audits, {"x": 1.0, "y": 0.0}, alpha=0.1)
     alone = gcfcp.merge_audits(audits[:1], alpha=0.1)
@@ -333,7 +337,7 @@ def test_a_client_without_weight_has_no_say() -> None:
     ("low", "high", "expected"),
     [
         (0.5, 0.8999, BROKEN),
-        (0.86, 0.89, BROKEN),  # within the margin, but shown to be below
+        (0.86, 0.89, BROKEN),  # It is within the margin, but shown to be below 1 - alpha.
         (0.85, 0.95, KEPT),
         (0.93, 0.99, KEPT),
         (0.84, 0.95, UNKNOWN),
@@ -392,7 +396,7 @@ def test_the_report_is_plain_json() -> None:
     assert [g["group"] for g in json.loads(text)["groups"]] == ["all", "a", "b"]
 
 
-# --- bytes -------------------------------------------------------------------------------------
+# --- Bytes -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("min_count", [1, 5, 40])

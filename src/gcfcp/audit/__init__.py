@@ -1,12 +1,15 @@
-"""Audits: was the promise kept? Counts at the clients, coverage with intervals at the server.
+"""Audits answer whether the promise was kept.
 
-| module     | what it is for                                              |
-|------------|-------------------------------------------------------------|
-| `counts`   | how many records of each atom were covered                  |
-| `client`   | `audit`: counts at a client, and what of them is suppressed |
-| `record`   | `Audit`: what a client publishes, and the bytes of it       |
-| `coverage` | `merge_audits`: coverage by group, with verdicts            |
-| `bounds`   | confidence bounds, proved for any mixture                   |
+Each client counts how many of its labelled records were covered, and the server turns the counts of
+all clients into coverage by group, with confidence intervals.
+
+| module     | what it is for                                                            |
+|------------|---------------------------------------------------------------------------|
+| `counts`   | how many records of each atom were covered                                |
+| `client`   | `audit`: the counts at a client, and which of them are suppressed         |
+| `record`   | `Audit`: what a client publishes, and its bytes                           |
+| `coverage` | `merge_audits`: coverage by group, with intervals and verdicts            |
+| `bounds`   | confidence bounds on coverage, proved for any mixture                     |
 """
 
 from gcfcp.audit.client import audit, publish

@@ -1,14 +1,21 @@
-"""Was the promise kept? At a client: counts from labelled data, and nothing else leaves.
+"""An audit at a client: counts of labelled records, and nothing else leaves the site.
 
-`audit` counts how many records of each group and of each atom were covered. Audits merge as
-summaries do; `coverage` makes intervals and verdicts of them.
+`audit` counts how many records of each group and of each atom were covered. The server merges the
+audits of all clients into intervals and verdicts; see `coverage`.
 
-Disclosure control: with `min_count=m` a group or an atom of fewer than m records is suppressed, and
-so is what would give it away by subtraction: an atom, where the group less its other atoms would be
-small, or a group, where it is nested in another (or in all n records) and the rest would be small.
-Of a suppressed group only a bound on its size is published, a multiple of m; an interval takes
-these records as missed at its lower end and as covered at its upper, so it holds all the same.
-(Other linear combinations of overlapping groups are not examined.)
+Disclosure control. With `min_count=m` a group or an atom of fewer than m records is suppressed. So
+is what would give a small number away by subtraction:
+
+- an atom is suppressed if a group, less all atoms of it that are published, would leave from 1 to
+  m - 1 records;
+- a group is suppressed if it lies inside another group, or inside all n records, and the rest of
+  that would be from 1 to m - 1 records.
+
+Other linear combinations of overlapping groups are not examined.
+
+Of a suppressed group only an upper bound on its size is published: the next multiple of m. An
+interval counts these records as missed at its lower end and as covered at its upper end, so that it
+remains valid.
 """
 
 from __future__ import annotations
@@ -36,12 +43,16 @@ def audit(
     alpha: float | None = None,
     predictor: str | None = None,
 ) -> Audit:
-    """Count at one client who was covered, by group and by atom.
+    """Count at one client how many labelled records were covered, by group and by atom.
 
-    covered: for each labelled record, whether its outcome was in the set. set_size: labels in each
-    set or width of each interval (inf allowed, 0 if empty). min_count: smaller groups and atoms are
-    suppressed, see the module. alpha, predictor: what was promised, and by which predictor (any
-    fingerprint); they travel along, and `merge_audits` refuses to mix different ones.
+    - `covered`: For each record, whether its outcome was in its prediction set.
+    - `membership`: The groups of each record, (n, G).
+    - `set_size`: The number of labels in each set or the width of each interval. It is infinite for
+      an unbounded set and 0 for an empty one.
+    - `min_count`: Groups and atoms with fewer records are suppressed; see the module.
+    - `alpha`: The share of outcomes that may be missed, as it was promised.
+    - `predictor`: A fingerprint of the predictor that was audited. `merge_audits` refuses audits of
+      different predictors.
     """
     counts = count(covered, membership, groups=groups, set_size=set_size)
     return publish(
@@ -58,12 +69,15 @@ def publish(
     alpha: float | None = None,
     predictor: str | None = None,
 ) -> Audit:
-    """The audit of counts that may have been added up over a stream: suppress, then freeze."""
+    """The audit that a client publishes for these counts, with small numbers suppressed.
+
+    The counts may be those of several batches, added up. The other arguments are those of `audit`.
+    """
     min_count = checks.min_count(min_count)
     named = counts.membership.any(axis=1)
     inside = counts.membership[named]
     atom_total = counts.total[named]
-    member = inside.astype(np.int64).T  # (G, a)
+    member = inside.astype(np.int64).T  # (G, a): 1 where the atom lies in the group.
     total = member @ atom_total
     outside = int(counts.total[~named].sum())
     hide_group, hide_atom, hide_outside = _suppressed(inside, atom_total, outside, min_count)
@@ -95,11 +109,15 @@ def publish(
 
 
 def _suppressed(inside: Bools, atom_total: Ints, outside: int, m: int) -> tuple[Bools, Bools, bool]:
-    """Groups, atoms and whether the records in no group are to be hidden: what is small, and what
-    would give something small away by subtraction.
+    """Which groups and which atoms to hide, and whether to hide the number of records in no group.
 
-    n is published, so all records together are one more group here, which is never hidden, and
-    those in no group one more atom of it.
+    Hidden is what is small, and what would give something small away by subtraction. The number n
+    of all records is always published. So all records together are treated as one more group, which
+    is never hidden, and the records in no group as one more atom. A cell is an atom or this one.
+
+    - `inside`, `atom_total`: The groups (a, G) and the size (a,) of each atom.
+    - `outside`: How many records are in no group.
+    - `m`: The smallest number that may be published.
     """
     G, a = inside.shape[1], len(inside)
     cells = np.zeros((a + 1, G + 1), dtype=np.bool_)
@@ -113,14 +131,18 @@ def _suppressed(inside: Bools, atom_total: Ints, outside: int, m: int) -> tuple[
     order = np.argsort(size, kind="stable")
 
     def hide_one_of(candidates: Bools) -> bool:
-        """Hide the smallest cell still shown among the candidates; it has at least m records."""
+        """Hide the smallest cell among the candidates that is not hidden yet, if there is one.
+
+        It has at least m records, so that the hidden cells together have at least m, too.
+        """
         shown = order[(candidates & ~hide_cell)[order]]
         if len(shown):
             hide_cell[shown[0]] = True
         return bool(len(shown))
 
     def leak() -> bool:
-        """Close one leak, if there is one."""
+        """Find a small number that subtraction would give away, and hide a cell or a group so
+        that it does not. Returns whether there was one."""
         groups = np.flatnonzero(~hide_group & (group_size > 0))
         for g in groups:
             if 0 < size[cells[:, g] & hide_cell].sum() < m and hide_one_of(cells[:, g]):

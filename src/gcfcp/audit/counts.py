@@ -1,4 +1,4 @@
-"""How many records of each atom were covered: everything that an audit counts."""
+"""How many records of each atom were covered, and how large their prediction sets were."""
 
 from __future__ import annotations
 
@@ -15,17 +15,24 @@ from gcfcp.groups import Groups, find_atoms
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """Everything an audit counts, by atom. `a + b` is the counts of both, in any order."""
+    """Everything that an audit counts, by atom.
 
-    membership: Bools  # (a, G), in order of their keys
-    covered: Ints  # (a,)
-    total: Ints  # (a,)
-    size: Floats | None  # (a,): sum of the bounded set sizes
-    unbounded: Ints  # (a,): sets of infinite size
+    `x + y` are the counts of the records of both, and the order does not matter.
+    """
+
+    membership: Bools  # (a, G): The groups of each atom; the rows ascend by their packed bits.
+    covered: Ints  # (a,): How many records of each atom were covered.
+    total: Ints  # (a,): How many records each atom has.
+    size: Floats | None  # (a,): The sum of all finite set sizes; None if no sizes were given.
+    unbounded: Ints  # (a,): How many sets have an infinite size.
 
     def __add__(self, other: Counts) -> Counts:
+        """The counts of both sets of records together."""
         if (self.size is None) != (other.size is None):
-            raise GCFCPError("some records have set sizes and others do not: give all or none")
+            raise GCFCPError(
+                "some records have set sizes and others do not: give set sizes for all records or "
+                "for none"
+            )
         atoms = find_atoms(np.concatenate([self.membership, other.membership]))
 
         def added(mine: NDArray[Any], theirs: NDArray[Any]) -> NDArray[Any]:
@@ -45,7 +52,13 @@ class Counts:
 def count(
     covered: ArrayLike, membership: Any, *, groups: Groups, set_size: ArrayLike | None = None
 ) -> Counts:
-    """Count by atom. covered: bool or 0/1 (n,); set_size: labels in each set, or widths, (n,)."""
+    """The counts of n records by atom.
+
+    - `covered`: Whether the outcome of each record was in its set: n booleans, or n zeros and ones.
+    - `membership`: The groups of each record, (n, G).
+    - `set_size`: The number of labels in each set or the width of each interval, n numbers. An
+      infinite size is allowed.
+    """
     matrix = groups.check(membership)
     hits = _checked_covered(covered, len(matrix))
     atoms = find_atoms(matrix)
@@ -68,9 +81,13 @@ def count(
 
 
 def _checked_covered(covered: ArrayLike, n: int) -> Bools:
+    """`covered` as n booleans, or an error."""
     array = np.asarray(covered)
     if array.shape != (n,):
-        raise GCFCPError(f"covered has shape {array.shape} for {n} membership rows: give one each")
+        raise GCFCPError(
+            f"covered has shape {array.shape}, but there are {n} membership rows: give one value "
+            "for each row"
+        )
     if array.dtype == np.bool_:
         return array
     if array.dtype.kind not in "iuf" or not np.isin(array, (0, 1)).all():
@@ -79,15 +96,21 @@ def _checked_covered(covered: ArrayLike, n: int) -> Bools:
 
 
 def _checked_sizes(set_size: ArrayLike, n: int) -> Floats:
+    """`set_size` as n numbers that are not negative, or an error."""
     try:
         sizes = np.asarray(set_size, dtype=np.float64)
     except (TypeError, ValueError):
-        raise GCFCPError("set_size is not numbers: give the size of each set") from None
+        raise GCFCPError(
+            "set_size holds values that are not numbers: give the size of each set"
+        ) from None
     if sizes.shape != (n,):
-        raise GCFCPError(f"set_size has shape {sizes.shape} for {n} membership rows: give one each")
+        raise GCFCPError(
+            f"set_size has shape {sizes.shape}, but there are {n} membership rows: give one value "
+            "for each row"
+        )
     if not (sizes >= 0).all():
         raise GCFCPError(
             f"set_size holds {int((~(sizes >= 0)).sum())} negative or NaN values: "
-            "an empty set has size 0"
+            "give a size of 0 or more for each set, and 0 for an empty one"
         )
     return sizes

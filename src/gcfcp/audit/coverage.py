@@ -1,28 +1,32 @@
-"""Was the promise kept? At the server: the audits of all clients become coverage by group.
+"""An audit at the server: the counts of all clients become the coverage of each group.
 
-`merge_audits` weighs the clients by the mixture and gives the coverage of every group with an
-interval and a verdict; a group that is empty or suppressed is listed all the same.
+`merge_audits` weighs the clients by the mixture and gives each group its coverage, an interval and
+a verdict. A group that is empty or suppressed is listed as well.
 
-What is estimated. Under the mixture sum_k pi_k P_k the coverage of group G is
+What is estimated. Under the mixture sum_k pi_k P_k the audited predictor covers group G with
 
-    c_G = sum_k pi_k P_k(covered, G) / sum_k pi_k P_k(G),
+    c_G = sum_k pi_k P_k(covered, G) / sum_k pi_k P_k(G).
 
-of the predictor that was audited. The promise is about the average over calibrations, so the
-c_G of one predictor scatters around it, by about sqrt(alpha (1 - alpha) / n_G) for n_G effective
-calibration records: an audit with far more records than the calibration had can see that too.
+The promise is about the average of c_G over calibrations. The c_G of one predictor scatters around
+this average by about sqrt(alpha (1 - alpha) / n_G), where n_G is the effective number of records in
+the group that it was calibrated with. An audit with far more records than that can see the scatter,
+and can find the coverage of one predictor below 1 - alpha although the promise holds on average.
 
-The intervals are those of `bounds`. They are adjusted for the number of groups by Bonferroni, with
-tail = (1 - confidence) / (2 G), which holds for overlapping groups too: with probability at least
-`confidence` all groups' intervals hold.
-The intervals of atoms are not adjusted: they show where to look, and nothing is promised there.
+The intervals are those of `bounds`. For G groups each end of an interval has
+tail = (1 - confidence) / (2 G) (Bonferroni). By the union bound over these 2 G ends, which may
+depend on each other because groups overlap, all intervals contain their c_G at once with
+probability at least `confidence`. The intervals of atoms are not adjusted: they show where to look,
+and nothing is promised for them. A client that suppresses an atom is left out of its interval.
 
-Verdicts, against 1 - alpha and a margin (alpha / 2 unless given):
+The verdicts compare an interval with 1 - alpha and a margin, which is alpha / 2 unless it is given:
 
-    broken                  high < 1 - alpha: the coverage is below what was promised
-    kept                    low >= 1 - alpha - margin: it is not below by more than the margin
-    too few records to tell neither can be shown
+| verdict                 | when                      | what it means                           |
+|-------------------------|---------------------------|-----------------------------------------|
+| broken                  | high < 1 - alpha          | the coverage is below 1 - alpha         |
+| kept                    | low >= 1 - alpha - margin | it is not below by more than the margin |
+| too few records to tell | neither of the two        | the interval is too wide for either     |
 
-No number of records could show that a coverage of exactly 1 - alpha is not a hair below it, which
+No number of records could show that a coverage of exactly 1 - alpha is not a little below it. That
 is why `kept` needs a margin.
 """
 
@@ -31,13 +35,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gcfcp import checks, codec
-from gcfcp.arrays import Floats, Ints
+from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.audit.bounds import lower_bound
 from gcfcp.audit.record import Audit
 from gcfcp.calibration import Kind, Mixture, one_each
@@ -46,69 +51,77 @@ from gcfcp.errors import GCFCPError
 from gcfcp.groups import find_atoms
 
 AUDITS = Kind(Audit, "audits", "audited", ("predictor",))
+"""What the audits of all clients must have in common to be merged."""
 
 KEPT = "kept"
+"""The verdict that the coverage is not below 1 - alpha by more than the margin."""
+
 BROKEN = "broken"
+"""The verdict that the coverage is below 1 - alpha."""
+
 UNKNOWN = "too few records to tell"
-NO_TARGET = "no target"  # no alpha was given, or nothing is promised for an atom
+"""The verdict if neither can be shown."""
+
+NO_TARGET = "no target"
+"""The verdict if no alpha is known, and that of every atom, because nothing is promised for it."""
 
 
 @dataclass(frozen=True)
 class GroupAudit:
-    """What the audits say about one group, or one atom."""
+    """What the audits say about one group or one atom."""
 
     group: str
-    coverage: float | None  # weighted by the mixture; None without records
-    low: float
-    high: float
-    covered: int  # plain sums over the clients
-    total: int
-    target: float | None  # 1 - alpha
-    verdict: str
-    mean_size: float | None  # weighted likewise; inf if some set is unbounded
-    suppressed: bool  # at some client that has weight
-    suppressed_at: tuple[str, ...] = ()
-    unbounded: int = 0  # sets of infinite size
-    mean_bounded_size: float | None = None  # of the other sets
+    coverage: float | None  # The covered share, weighted by the mixture; None without records.
+    low: float  # The lower end of the interval for the coverage.
+    high: float  # The upper end of the interval for the coverage.
+    covered: int  # How many records were covered, over all clients that have weight.
+    total: int  # How many records there are, over all clients that have weight.
+    target: float | None  # 1 - alpha; None if no alpha is known.
+    verdict: str  # KEPT, BROKEN, UNKNOWN or NO_TARGET.
+    mean_size: float | None  # The mean set size under the mixture; inf if a set is unbounded.
+    suppressed: bool  # Whether some client that has weight suppressed this group.
+    suppressed_at: tuple[str, ...] = ()  # The clients that suppressed it.
+    unbounded: int = 0  # How many sets have an infinite size.
+    mean_bounded_size: float | None = None  # The mean size of all other sets.
 
 
 @dataclass(frozen=True)
 class ClientAudit:
-    """One client's part in a report."""
+    """What the report says about one client."""
 
     client: str
-    n: int
-    share: float  # pi_k
-    min_count: int
-    suppressed_groups: int
-    suppressed_atoms: int
-    uncovered: int
+    n: int  # How many records it audited.
+    share: float  # pi_k, its weight in the mixture.
+    min_count: int  # It suppresses groups and atoms with fewer records.
+    suppressed_groups: int  # How many groups it suppressed.
+    suppressed_atoms: int  # How many atoms it suppressed.
+    uncovered: int  # How many of its records are in no group.
 
 
 @dataclass(frozen=True)
 class AuditReport:
-    """The audits of all clients, merged: one record a group, in the order of the groups."""
+    """The merged audits of all clients."""
 
-    alpha: float | None
-    confidence: float
-    margin: float | None
-    adjustment: str
-    interval: str  # how the intervals were made
-    clients: tuple[ClientAudit, ...]
+    alpha: float | None  # The alpha that was promised; None if it is not known.
+    confidence: float  # All intervals of groups hold at once with at least this probability.
+    margin: float | None  # The verdict "kept" allows the coverage to be this far below 1 - alpha.
+    adjustment: str  # How the intervals are adjusted for the number of groups, in words.
+    interval: str  # How the intervals were computed, in words.
+    clients: tuple[ClientAudit, ...]  # One record for each client, by name.
     mixture: str | dict[str, float]
-    groups: tuple[GroupAudit, ...]
-    atoms: tuple[GroupAudit, ...]
-    uncovered: int
-    predictor: str | None
-    fingerprint: str
+    groups: tuple[GroupAudit, ...]  # One record for each group, in the order of the groups.
+    atoms: tuple[GroupAudit, ...]  # One record for each atom that some client published.
+    uncovered: int  # How many records are in no group.
+    predictor: str | None  # The fingerprint of the audited predictor, if it is known.
+    fingerprint: str  # The fingerprint of the groups.
 
     @property
     def kept(self) -> bool:
-        """Whether no group's promise is shown to be broken."""
+        """Whether no group has the verdict "broken"."""
         return all(g.verdict != BROKEN for g in self.groups)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; an infinite size is the word "inf"."""
+        """The report as plain values for JSON. An infinite size becomes the text "inf"."""
         plain: dict[str, Any] = codec.plain(asdict(self))
         return plain
 
@@ -120,6 +133,7 @@ class AuditReport:
 
 
 def _line(g: GroupAudit) -> str:
+    """One group as a line of text."""
     where = f", suppressed at {', '.join(g.suppressed_at)}" if g.suppressed else ""
     if g.coverage is None:
         return f"{g.group}: no records{where}: {g.verdict}"
@@ -137,10 +151,14 @@ def merge_audits(
     *,
     margin: float | None = None,
 ) -> AuditReport:
-    """Coverage of every group under a mixture of the clients, with an interval and a verdict.
+    """The coverage of every group under a mixture of the clients, with an interval and a verdict.
 
-    mixture: "uniform", "proportional" (to the audited records) or {client: weight}. alpha: what
-    was promised, by default what the audits say. margin: see the module; alpha / 2 unless given.
+    - `mixture`: The weights pi_k of the clients: "uniform", "proportional" (to the audited records)
+      or a mapping from each client to its weight.
+    - `alpha`: The share of outcomes that may be missed. By default it is what the audits say.
+    - `confidence`: The probability with which all intervals of groups hold at once.
+    - `margin`: How far below 1 - alpha the verdict "kept" allows the coverage to be. By default it
+      is alpha / 2.
     """
     ordered = _in_order(audits)
     confidence = checks.probability("confidence", confidence)
@@ -149,8 +167,6 @@ def merge_audits(
         margin = alpha / 2 if margin is None else checks.share("margin", margin)
     shares = _shares(ordered, mixture)
     G = len(ordered[0].groups)
-    groups = _Cells.of_groups(ordered)
-    atoms = _Cells.of_atoms(ordered)
     tail = (1 - confidence) / 2
     one = sum(p > 0 for p in shares) == 1
     return AuditReport(
@@ -159,78 +175,100 @@ def merge_audits(
         margin=None if alpha is None else margin,
         adjustment=f"Bonferroni over {G} {'group' if G == 1 else 'groups'}",
         interval="Clopper-Pearson (exact)" if one else "betting bound (conservative)",
-        clients=tuple(
-            ClientAudit(
-                a.client,
-                a.n,
-                float(p),
-                a.min_count,
-                int(np.count_nonzero(a.suppressed)),
-                a.suppressed_atoms,
-                a.uncovered,
-            )
-            for a, p in zip(ordered, shares, strict=True)
-        ),
+        clients=_client_audits(ordered, shares),
         mixture=dict(mixture) if isinstance(mixture, Mapping) else mixture,
-        groups=groups.records(ordered, shares, tail / G, alpha, margin),
-        atoms=atoms.records(ordered, shares, tail, None, None),
+        groups=_Cells.of_groups(ordered, shares).records(tail / G, alpha, margin),
+        atoms=_Cells.of_atoms(ordered, shares).records(tail, None, None),
         uncovered=sum(a.uncovered for a in ordered),
         predictor=ordered[0].predictor,
         fingerprint=ordered[0].groups.fingerprint,
     )
 
 
+def _client_audits(audits: Sequence[Audit], shares: Sequence[float]) -> tuple[ClientAudit, ...]:
+    """One record for each client, in the order of the audits."""
+    return tuple(
+        ClientAudit(
+            client=a.client,
+            n=a.n,
+            share=float(p),
+            min_count=a.min_count,
+            suppressed_groups=int(np.count_nonzero(a.suppressed)),
+            suppressed_atoms=a.suppressed_atoms,
+            uncovered=a.uncovered,
+        )
+        for a, p in zip(audits, shares, strict=True)
+    )
+
+
 def _in_order(audits: Iterable[Audit]) -> tuple[Audit, ...]:
-    """One audit for each client, by name; whatever cannot be merged is refused."""
+    """One audit for each client, in the order of their names, or an error if they do not fit."""
     ordered = one_each(audits, AUDITS)
     first = ordered[0]
     for a in ordered[1:]:
         if (a.size is None) != (first.size is None):
             raise GCFCPError(
-                f"only one of {first.client} and {a.client} counted set sizes: give set_size "
-                "everywhere or nowhere"
+                f"only one of {first.client} and {a.client} counted set sizes: give set_size at "
+                "all clients or at none"
             )
     return ordered
 
 
 def _common_alpha(audits: Sequence[Audit]) -> float | None:
+    """The alpha that all audits were made for; None if they do not say."""
     given = {a.alpha: a.client for a in audits}
     if len(given) > 1:
         listed = ", ".join(f"{client}: {alpha}" for alpha, client in given.items())
-        raise GCFCPError(f"the audits were made for different alpha ({listed}): give alpha")
+        raise GCFCPError(
+            f"the audits were made for different alpha ({listed}): say with alpha=... which of "
+            "them was promised"
+        )
     return next(iter(given))
 
 
 def _shares(audits: Sequence[Audit], mixture: Mixture) -> list[float]:
+    """pi_k of each audit, in their order."""
     parts = [mixtures.Part(a.client, 1, a.n) for a in audits]
     return [float(p) for p in mixtures.shares(parts, mixture)]
 
 
 @dataclass(frozen=True)
 class _Cells:
-    """Counts of K clients in c cells, the groups or the atoms."""
+    """The counts of K clients in c cells. The cells are the groups, or the atoms."""
 
-    names: tuple[str, ...]
-    covered: Ints  # (K, c)
-    total: Ints
-    hidden: Ints  # (K, c): a bound on the records of cells that are suppressed
-    size: Floats | None
-    unbounded: Ints
+    clients: tuple[str, ...]
+    pi: Floats  # (K,): pi_k, the weight of each client in the mixture.
+    n: Ints  # (K,): How many records each client audited.
+    names: tuple[str, ...]  # The name of each cell.
+    covered: Ints  # (K, c): How many records were covered; 0 if the cell is suppressed.
+    total: Ints  # (K, c): How many records there are; 0 if the cell is suppressed.
+    hidden: Ints  # (K, c): An upper bound on the records of a suppressed cell; 0 otherwise.
+    size: Floats | None  # (K, c): The sum of all finite set sizes, if they were counted.
+    unbounded: Ints  # (K, c): How many sets have an infinite size.
 
     @classmethod
-    def of_groups(cls, audits: Sequence[Audit]) -> _Cells:
+    def of_groups(cls, audits: Sequence[Audit], shares: Sequence[float]) -> _Cells:
+        """The counts by group."""
         hide = np.array([a.suppressed for a in audits])
         return cls(
-            audits[0].groups.names,
-            np.where(hide, 0, [a.covered for a in audits]),
-            np.where(hide, 0, [a.total for a in audits]),
-            np.where(hide, [a.bound for a in audits], 0),
-            None if audits[0].size is None else np.array([a.size for a in audits]),
-            np.array([a.unbounded for a in audits]),
+            clients=tuple(a.client for a in audits),
+            pi=np.array(shares),
+            n=np.array([a.n for a in audits]),
+            names=audits[0].groups.names,
+            covered=np.where(hide, 0, [a.covered for a in audits]),
+            total=np.where(hide, 0, [a.total for a in audits]),
+            hidden=np.where(hide, [a.bound for a in audits], 0),
+            size=None if audits[0].size is None else np.array([a.size for a in audits]),
+            unbounded=np.array([a.unbounded for a in audits]),
         )
 
     @classmethod
-    def of_atoms(cls, audits: Sequence[Audit]) -> _Cells:
+    def of_atoms(cls, audits: Sequence[Audit], shares: Sequence[float]) -> _Cells:
+        """The counts by atom.
+
+        An atom that a client suppresses counts as having no records at that client. The interval of
+        the atom is then about the other clients only.
+        """
         groups = audits[0].groups
         atoms = find_atoms(np.concatenate([a.atom_membership for a in audits]))
         client = np.repeat(np.arange(len(audits)), [len(a.atom_total) for a in audits])
@@ -241,79 +279,107 @@ class _Cells:
             return out
 
         return cls(
-            tuple(" & ".join(groups.names_of(row)) for row in atoms.membership),
-            spread([a.atom_covered for a in audits]),
-            spread([a.atom_total for a in audits]),
-            np.zeros((len(audits), len(atoms)), dtype=np.int64),
-            None
+            clients=tuple(a.client for a in audits),
+            pi=np.array(shares),
+            n=np.array([a.n for a in audits]),
+            names=tuple(" & ".join(groups.names_of(row)) for row in atoms.membership),
+            covered=spread([a.atom_covered for a in audits]),
+            total=spread([a.atom_total for a in audits]),
+            hidden=np.zeros((len(audits), len(atoms)), dtype=np.int64),
+            size=None
             if audits[0].atom_size is None
             else spread([a.atom_size for a in audits if a.atom_size is not None]),
-            spread([a.atom_unbounded for a in audits]),
+            unbounded=spread([a.atom_unbounded for a in audits]),
         )
 
-    def records(
-        self,
-        audits: Sequence[Audit],
-        shares: Sequence[float],
-        tail: float,
-        alpha: float | None,
-        margin: float | None,
-    ) -> tuple[GroupAudit, ...]:
-        pi = np.array(shares)
-        n = np.array([a.n for a in audits])
-        weighted = pi > 0
-        v = pi / n
-        missed = self.total - self.covered
-        bounds = [
-            lower_bound(hits[weighted], misses[weighted], v[weighted], n[weighted], tail)
-            for hits, misses in (
-                (self.covered, missed + self.hidden),
-                (missed, self.covered + self.hidden),
-            )
-        ]
-        weight = v @ self.total
-        records = []
-        for g, name in enumerate(self.names):
-            low, high = float(bounds[0][g]), 1 - float(bounds[1][g])
-            some = weight[g] > 0
-            coverage = float(v @ self.covered[:, g] / weight[g]) if some else None
-            if coverage is not None:  # the point lies in its interval, also after rounding
-                low, high = min(low, coverage), max(high, coverage)
-            at = tuple(
-                a.client
-                for a, hidden, p in zip(audits, self.hidden[:, g], pi, strict=True)
-                if hidden and p > 0
-            )
-            bounded = self._mean_size(g, v)
-            unbounded = int(self.unbounded[weighted, g].sum())
-            records.append(
-                GroupAudit(
-                    group=name,
-                    coverage=coverage,
-                    low=low,
-                    high=high,
-                    covered=int(self.covered[weighted, g].sum()),
-                    total=int(self.total[weighted, g].sum()),
-                    target=None if alpha is None else 1 - alpha,
-                    verdict=verdict(low, high, alpha, margin),
-                    mean_size=math.inf if unbounded else bounded,
-                    suppressed=bool(at),
-                    suppressed_at=at,
-                    unbounded=unbounded,
-                    mean_bounded_size=bounded,
-                )
-            )
-        return tuple(records)
+    @property
+    def _weighted(self) -> Bools:
+        """Which clients have weight in the mixture, (K,)."""
+        return self.pi > 0
 
-    def _mean_size(self, g: int, v: Floats) -> float | None:
+    @cached_property
+    def _v(self) -> Floats:
+        """v_k = pi_k / n_k, the weight of one record of each client, (K,)."""
+        return self.pi / self.n
+
+    @cached_property
+    def _weight(self) -> Floats:
+        """The weight of each cell, sum_k v_k total_k, (c,)."""
+        weight: Floats = self._v @ self.total
+        return weight
+
+    def records(
+        self, tail: float, alpha: float | None, margin: float | None
+    ) -> tuple[GroupAudit, ...]:
+        """One record for each cell.
+
+        - `tail`: The probability with which each end of an interval may fail.
+        - `alpha`, `margin`: What the verdict compares the interval with; None if there is none.
+        """
+        low, high = self._intervals(tail)
+        return tuple(
+            self._record(g, float(low[g]), float(high[g]), alpha, margin)
+            for g in range(len(self.names))
+        )
+
+    def _intervals(self, tail: float) -> tuple[Floats, Floats]:
+        """The lower and the upper end of the interval of each cell, from clients with weight.
+
+        Hidden records count as missed at the lower end and as covered at the upper end.
+        """
+        has_weight, missed = self._weighted, self.total - self.covered
+
+        def bound(hits: Ints, misses: Ints) -> Floats:
+            v, n = self._v[has_weight], self.n[has_weight]
+            return lower_bound(hits[has_weight], misses[has_weight], v, n, tail)
+
+        low = bound(self.covered, missed + self.hidden)
+        return low, 1 - bound(missed, self.covered + self.hidden)
+
+    def _record(
+        self, g: int, low: float, high: float, alpha: float | None, margin: float | None
+    ) -> GroupAudit:
+        """The record of cell g, whose interval is [low, high]."""
+        has_weight = self._weighted
+        coverage = self._coverage(g)
+        if coverage is not None:
+            # The estimate lies in its interval. This makes sure that rounding does not change that.
+            low, high = min(low, coverage), max(high, coverage)
+        hiding = np.flatnonzero((self.hidden[:, g] > 0) & has_weight)
+        suppressed_at = tuple(self.clients[k] for k in hiding)
+        bounded = self._mean_size(g)
+        unbounded = int(self.unbounded[has_weight, g].sum())
+        return GroupAudit(
+            group=self.names[g],
+            coverage=coverage,
+            low=low,
+            high=high,
+            covered=int(self.covered[has_weight, g].sum()),
+            total=int(self.total[has_weight, g].sum()),
+            target=None if alpha is None else 1 - alpha,
+            verdict=verdict(low, high, alpha, margin),
+            mean_size=math.inf if unbounded else bounded,
+            suppressed=bool(suppressed_at),
+            suppressed_at=suppressed_at,
+            unbounded=unbounded,
+            mean_bounded_size=bounded,
+        )
+
+    def _coverage(self, g: int) -> float | None:
+        """The estimate of c_G: sum_k v_k covered_k / sum_k v_k total_k; None without records."""
+        weight = self._weight[g]
+        return float(self._v @ self.covered[:, g] / weight) if weight > 0 else None
+
+    def _mean_size(self, g: int) -> float | None:
+        """The mean of all finite set sizes, weighted by the mixture; None if there are none."""
         if self.size is None:
             return None
-        weight = float(v @ (self.total[:, g] - self.unbounded[:, g]))
-        return float(v @ self.size[:, g]) / weight if weight > 0 else None
+        weight = float(self._v @ (self.total[:, g] - self.unbounded[:, g]))
+        return float(self._v @ self.size[:, g]) / weight if weight > 0 else None
 
 
 def verdict(low: float, high: float, alpha: float | None, margin: float | None) -> str:
-    """Kept, broken, or too few records to tell; see the module."""
+    """The verdict on an interval [low, high]; see the module."""
     if alpha is None:
         return NO_TARGET
     if high < 1 - alpha:

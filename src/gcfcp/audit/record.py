@@ -1,8 +1,9 @@
-"""What one client publishes about the coverage of its records, and the bytes of it.
+"""What one client publishes about the coverage of its records, and its bytes.
 
-The bytes of an audit are kind b"A", version 1 of the container in `codec`. The header's fields are
-those of `Audit`: the counts as lists of integers (null where suppressed), and the key of an atom as
-the hexadecimal digits of its membership, packed as numpy.packbits does. There is no body.
+The bytes of an audit are a container of kind b"A" and version 1; see `codec`. The fields of the
+header are those of `Audit`. Counts are lists of integers, with null where they are suppressed. The
+key of an atom is the hexadecimal form of its membership row, packed as numpy.packbits does it.
+There is no body.
 """
 
 from __future__ import annotations
@@ -27,29 +28,29 @@ _KIND, _VERSION = b"A", 1
 class Audit:
     """What one client publishes about the coverage of its records: counts, and nothing else.
 
-    Suppressed groups have total and covered of -1 in the arrays, and `bound` says how many records
-    they hold at most; suppressed atoms are left out and only counted.
+    In the arrays, `total` and `covered` of a suppressed group are -1, and `bound` says how many
+    records the group has at most. Suppressed atoms are left out, and only their number is given.
     """
 
     client: str
-    n: int
+    n: int  # How many records were audited.
     groups: Groups
-    min_count: int
-    alpha: float | None  # what was promised, if the caller said
-    predictor: str | None  # fingerprint of what was audited, if the caller said
-    uncovered: int  # records in no group
-    total: Ints = field(repr=False)  # (G,)
-    covered: Ints = field(repr=False)  # (G,)
-    bound: Ints = field(repr=False)  # (G,): total, or a multiple of min_count not below it
-    size: Floats | None = field(repr=False)  # (G,): sum of bounded set sizes
-    unbounded: Ints = field(repr=False)  # (G,)
-    atom_membership: Bools = field(repr=False)  # (a, G)
-    atom_total: Ints = field(repr=False)
-    atom_covered: Ints = field(repr=False)
-    atom_size: Floats | None = field(repr=False)
-    atom_unbounded: Ints = field(repr=False)
-    suppressed_atoms: int = 0
-    library: str = LIBRARY
+    min_count: int  # Groups and atoms with fewer records are suppressed.
+    alpha: float | None  # The alpha that was promised, if the client gave it.
+    predictor: str | None  # The fingerprint of the audited predictor, if the client gave it.
+    uncovered: int  # How many records are in no group; a multiple of min_count if suppressed.
+    total: Ints = field(repr=False)  # (G,): How many records each group has.
+    covered: Ints = field(repr=False)  # (G,): How many records of each group were covered.
+    bound: Ints = field(repr=False)  # (G,): The total or, if it is suppressed, an upper bound.
+    size: Floats | None = field(repr=False)  # (G,): The sum of all finite set sizes, if counted.
+    unbounded: Ints = field(repr=False)  # (G,): How many sets have an infinite size.
+    atom_membership: Bools = field(repr=False)  # (a, G): The groups of each published atom.
+    atom_total: Ints = field(repr=False)  # (a,): The same counts as above for each atom.
+    atom_covered: Ints = field(repr=False)  # (a,)
+    atom_size: Floats | None = field(repr=False)  # (a,)
+    atom_unbounded: Ints = field(repr=False)  # (a,)
+    suppressed_atoms: int = 0  # How many atoms are suppressed.
+    library: str = LIBRARY  # The library that made the audit, with its version.
 
     def __post_init__(self) -> None:
         _check(self)
@@ -62,11 +63,11 @@ class Audit:
 
     @property
     def suppressed(self) -> Bools:
-        """Which groups are suppressed, (G,)."""
+        """Which groups are suppressed, bool (G,)."""
         return self.total < 0
 
     def to_bytes(self) -> bytes:
-        """The audit as bytes; the same counts always give the same ones."""
+        """The audit as bytes. Equal audits give equal bytes."""
 
         def listed(values: NDArray[Any] | None) -> list[Any] | None:
             if values is None:
@@ -98,15 +99,18 @@ class Audit:
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str = "the audit") -> Audit:
-        """Read an audit that may come from anyone; a GCFCPError says what is wrong with it."""
+        """Read an audit from bytes that anyone may have sent.
+
+        If they are not a valid audit, a GCFCPError says what is wrong with `name`.
+        """
         header, body = codec.unpack(data, _KIND, _VERSION, name)
         with codec.reading(name, "audit"):
             if len(body):
-                raise GCFCPError(f"it has {len(body)} bytes more than its header")
+                raise GCFCPError(f"it has {len(body)} bytes after its header, where none may be")
             return _decode(header)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the audit to a file, whole or not at all."""
+        """Write the audit to a file. If writing fails, an older file stays as it was."""
         codec.write(path, self.to_bytes())
 
     @classmethod
@@ -116,7 +120,22 @@ class Audit:
 
 
 def _check(a: Audit) -> None:
-    """Everything that must hold between the fields of an audit, whoever made it."""
+    """Check everything that must hold for the fields of an audit, whoever made it."""
+    _check_values(a)
+    _check_shapes(a)
+    shown = ~a.suppressed
+    _check_counts(a.total[shown], a.covered[shown], a.unbounded[shown], a.n)
+    _check_counts(a.atom_total, a.atom_covered, a.atom_unbounded, a.n)
+    if np.any(a.bound < a.total) or np.any(a.bound > a.n + a.min_count):
+        raise GCFCPError("the bound on a group's records is below its count or above n")
+    for sizes in (a.size, a.atom_size):
+        if sizes is not None and not (np.isfinite(sizes) & (sizes >= 0)).all():
+            raise GCFCPError("a sum of set sizes is negative or not finite")
+    _check_atoms(a)
+
+
+def _check_values(a: Audit) -> None:
+    """Check the fields that are single values."""
     checks.name("client", a.client)
     checks.name("library", a.library)
     if a.predictor is not None:
@@ -127,6 +146,10 @@ def _check(a: Audit) -> None:
         checks.count(name, getattr(a, name))
     if a.n < 1 or a.min_count < 1:
         raise GCFCPError(f"n={a.n} and min_count={a.min_count} must be at least 1")
+
+
+def _check_shapes(a: Audit) -> None:
+    """Check that every array has one number for each group or for each atom."""
     G, atoms = len(a.groups), len(a.atom_membership)
     by_group: list[Any] = [a.total, a.covered, a.bound, a.unbounded]
     by_atom: list[Any] = [a.atom_total, a.atom_covered, a.atom_unbounded]
@@ -136,14 +159,11 @@ def _check(a: Audit) -> None:
         raise GCFCPError("its counts do not fit its groups and atoms")
     if (a.size is None) != (a.atom_size is None):
         raise GCFCPError("it has set sizes for groups or for atoms, but not for both")
-    shown = ~a.suppressed
-    _check_counts(a.total[shown], a.covered[shown], a.unbounded[shown], a.n)
-    _check_counts(a.atom_total, a.atom_covered, a.atom_unbounded, a.n)
-    if np.any(a.bound < a.total) or np.any(a.bound > a.n + a.min_count):
-        raise GCFCPError("the bound on a group's records is below its count or above n")
-    for sizes in (a.size, a.atom_size):
-        if sizes is not None and not (np.isfinite(sizes) & (sizes >= 0)).all():
-            raise GCFCPError("a sum of set sizes is negative or not finite")
+
+
+def _check_atoms(a: Audit) -> None:
+    """Check the atoms: each of them once, in some group, and with enough records to be shown."""
+    atoms = len(a.atom_membership)
     if (a.atom_total.sum() if atoms else 0) + min(a.uncovered, 1) > a.n:
         raise GCFCPError(f"its atoms hold more records than n={a.n}")
     if np.any(a.atom_total < a.min_count):
@@ -155,6 +175,7 @@ def _check(a: Audit) -> None:
 
 
 def _check_counts(total: Ints, covered: Ints, unbounded: Ints, n: int) -> None:
+    """Check that each count lies between 0 and its total, and each total is at most n."""
     if np.any(covered < 0) or np.any(covered > total) or np.any(total > n):
         raise GCFCPError("a count is not between 0 and its total, or a total is above n")
     if np.any(unbounded < 0) or np.any(unbounded > total):
@@ -162,6 +183,8 @@ def _check_counts(total: Ints, covered: Ints, unbounded: Ints, n: int) -> None:
 
 
 def _decode(header: dict[str, Any]) -> Audit:
+    """The audit that a header describes. Whatever is wrong with it raises one of
+    `codec.MALFORMED`."""
     groups = Groups.from_dict(header, "groups")
     suppressed = [value is None for value in _list(header["total"])]
 
@@ -179,7 +202,7 @@ def _decode(header: dict[str, Any]) -> Audit:
     packed = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(len(keys), width)
     membership = np.unpackbits(packed, axis=1, count=len(groups)).astype(bool)
     if not np.array_equal(pack(membership), packed):
-        raise GCFCPError("an atom belongs to groups that there are not")
+        raise GCFCPError("the key of an atom names a group that does not exist")
     atom_sizes = header["atom_size"]
     return Audit(
         client=header["client"],
@@ -212,11 +235,11 @@ def _list(value: Any) -> list[Any]:
 
 def _integers(name: str, values: list[Any], least: int = 0) -> Ints:
     if not all(type(v) is int and least <= v < 2**53 for v in values):
-        raise GCFCPError(f"{name} holds something that is no count")
+        raise GCFCPError(f"{name} holds a value that is not a count")
     return np.array(values, dtype=np.int64)
 
 
 def _reals(values: Any) -> Floats:
     if not all(type(v) in (int, float) and abs(v) < 1e300 for v in _list(values)):
-        raise GCFCPError("a sum of set sizes is no number")
+        raise GCFCPError("a sum of set sizes is not a number")
     return np.array(values, dtype=np.float64)

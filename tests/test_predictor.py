@@ -1,4 +1,5 @@
-"""Prediction from one small file: to the bit, from NumPy alone, and nothing believed unread."""
+"""Prediction from one small file: it is exact to the last bit, needs only NumPy, and everything
+that is read from the file is checked."""
 
 import hashlib
 import json
@@ -21,7 +22,7 @@ L = 5
 
 
 def data(n, seed=0):
-    """Probabilities, labels and memberships."""
+    """Probabilities, labels and memberships of n records."""
     rng = np.random.default_rng(seed)
     probabilities = rng.dirichlet(np.full(L, 0.5), size=n)
     labels = np.array([rng.choice(L, p=p) for p in probabilities])
@@ -54,7 +55,7 @@ def calibrated(score, n=400, alpha=0.1, clients=2, rule="simultaneous", merge="p
 EVERY_ROW = np.array([[a, b, c] for a in (0, 1) for b in (0, 1) for c in (0, 1)][1:], dtype=bool)
 
 
-# --- sets and intervals ---------------------------------------------------------------------------
+# --- Sets and intervals ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("score", [THR(), APS(), APS(randomized=False), RAPS(lam=0.1, k_reg=2)])
@@ -121,7 +122,7 @@ def test_an_empty_set_gets_the_best_label_if_asked(score):
 
 
 class Distance:
-    """An own score: the distance of a label's number from a real prediction."""
+    """A score that is not part of the library: the distance of a label from a real prediction."""
 
     name = "distance"
 
@@ -159,7 +160,8 @@ def test_a_score_of_ones_own(tmp_path):
     assert filled[0].tolist() == [True, False, False, False, False]
     assert filled[-1].tolist() == [False, False, False, False, True]
     predictor.save(tmp_path / "p.json")
-    # By its name alone, matrices of scores are compared; with the object, all is as before.
+    # Loaded without the object, the predictor takes a matrix of scores. Loaded with it, the
+    # predictor takes predictions, as before.
     named = Predictor.load(tmp_path / "p.json")
     assert named.score == "distance"
     assert np.array_equal(named.predict_set(score.all(prediction), membership), sets)
@@ -197,7 +199,7 @@ def test_the_name_of_a_score_is_the_score():
     assert Predictor.from_json(predictor.to_json()).score == predictor.score
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- What is refused ------------------------------------------------------------------------------
 
 
 def test_what_does_not_fit_is_an_error():
@@ -238,7 +240,7 @@ def test_matrices_of_scores_are_checked():
         predictor.predict_set([[0.0, math.nan]] + [[0.0, 0.0]] * 3, membership)
 
 
-# --- the file -------------------------------------------------------------------------------------
+# --- The file -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -258,14 +260,15 @@ def test_the_round_trip_is_exact(score, options, tmp_path):
     predictor = Predictor(score, calibrated(score, **options))
     predictor.save(tmp_path / "p.json")
     loaded = Predictor.load(tmp_path / "p.json")
-    assert loaded.to_json() == predictor.to_json()  # saved again it is the same text
+    assert loaded.to_json() == predictor.to_json()  # Saved again, the text is the same.
     assert loaded.score == predictor.score
     assert loaded.records == predictor.records
     assert loaded.groups.fingerprint == GROUPS.fingerprint
     a, b = predictor.table, loaded.table
     assert (a.alpha, a.rule) == (b.alpha, b.rule)
     assert a.thresholds_by_atom.tobytes() == b.thresholds_by_atom.tobytes()
-    # Atoms that were not seen: solved after loading as before, to the bit, whatever was suppressed.
+    # Atoms that were not seen are solved to the same bit before and after loading, also where
+    # records were suppressed.
     assert predictor.thresholds(EVERY_ROW).tobytes() == loaded.thresholds(EVERY_ROW).tobytes()
     if a.rule == "simultaneous":
         rng = [np.random.default_rng(0), np.random.default_rng(0)]
@@ -310,7 +313,7 @@ def test_the_coreset_can_be_left_out(tmp_path):
     with pytest.raises(GCFCPError, match="saved without: save it with coreset=True"):
         small.thresholds(EVERY_ROW)
     largest = Predictor(THR(), calibrated(THR(), rule="max"))
-    small = Predictor.from_json(largest.to_json(coreset=False))  # this rule needs none
+    small = Predictor.from_json(largest.to_json(coreset=False))  # This rule needs no coreset.
     assert np.array_equal(small.thresholds(EVERY_ROW), largest.thresholds(EVERY_ROW))
 
 
@@ -331,7 +334,7 @@ def test_every_method_makes_a_predictor(tmp_path):
         )
 
 
-# --- what is refused when it is read --------------------------------------------------------------
+# --- Files that are refused -----------------------------------------------------------------------
 
 
 def altered(**changes):
@@ -453,7 +456,7 @@ def test_what_is_no_predictor_is_refused(text):
 
 
 def test_a_small_file_cannot_ask_for_a_large_matrix():
-    """Atoms by groups grow with the square of a file that lists both."""
+    """The matrix of atoms and groups grows with the square of the file that lists both."""
     names = [f"g{i:05d}" for i in range(20_000)]
     groups = Groups(names)
     read = json.loads(altered())
@@ -461,14 +464,14 @@ def test_a_small_file_cannot_ask_for_a_large_matrix():
     read["table"] = [{"groups": [name], "threshold": 1} for name in names]
     text = json.dumps(read)
     tracemalloc.start()
-    with pytest.raises(GCFCPError, match="20000 atoms of 20000 groups are more than it can hold"):
+    with pytest.raises(GCFCPError, match="20000 atoms of 20000 groups are more than a file of"):
         Predictor.from_json(text)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 60 * len(text)
 
 
-# --- anywhere -------------------------------------------------------------------------------------
+# --- Without other libraries, and in many threads -------------------------------------------------
 
 BLOCKED = ["scipy", "polars", "typer", "rich", "matplotlib", "jinja2", "flwr", "pandas", "sklearn"]
 
@@ -519,11 +522,11 @@ def test_the_library_that_wrote_a_file_is_named():
     assert read["library"] == f"gcfcp {gcfcp.__version__}"
 
 
-# --- two kinds of chance --------------------------------------------------------------------------
+# --- Two kinds of randomness ----------------------------------------------------------------------
 
 
 def test_randomised_thresholds_and_randomised_scores_have_a_generator_each():
-    """`rng` draws scores and `threshold_rng` thresholds, and both reach the sets."""
+    """`rng` draws the scores and `threshold_rng` the thresholds, and the sets follow from both."""
     rng = np.random.default_rng(0)
     groups = gcfcp.Groups(["all", "half"])
     membership = np.column_stack([np.ones(300, bool), rng.random(300) < 0.5])
@@ -570,7 +573,7 @@ def test_intervals_from_randomised_thresholds():
     assert len(np.unique(drawn)) > 1
 
 
-# --- names ----------------------------------------------------------------------------------------
+# --- Names ----------------------------------------------------------------------------------------
 
 
 def test_the_older_names_mean_the_same():

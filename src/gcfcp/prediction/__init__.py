@@ -1,10 +1,10 @@
-"""Prediction: sets and intervals from a score and thresholds, and the file that carries them.
+"""Prediction: sets and intervals from a score and thresholds, and the file that holds both.
 
-| module       | what it is for                                  |
-|--------------|-------------------------------------------------|
-| `predictor`  | `Predictor`: sets and intervals                 |
-| `file`       | the predictor's file, written and read          |
-| `provenance` | where the thresholds come from, in plain values |
+| module       | what it is for                                                |
+|--------------|---------------------------------------------------------------|
+| `predictor`  | `Predictor`: prediction sets and prediction intervals         |
+| `file`       | how the predictor's file is written and read                  |
+| `provenance` | where the thresholds come from, in plain values for the file  |
 """
 
 from gcfcp.prediction.predictor import Predictor

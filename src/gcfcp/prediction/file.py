@@ -2,16 +2,17 @@
 
 Its entries are `format`, `version`, `library`, `score`, `groups`, `alpha`, `rule`, and
 
-- `table`: for each atom its groups, its threshold and, where that is infinite, the reason;
-- `group_thresholds`: the thresholds of the groups by themselves, for the rules max and first;
-- `coreset`: the scores and weights by atom from which atoms that were not seen are solved;
-- `hopeless`: the groups that suppressed records make infinite;
-- `provenance`: clients, sizes, mixture, guarantees, fingerprints.
+- `table`: the groups and the threshold of each atom and, if the threshold is infinite, the reason;
+- `group_thresholds`: the threshold of each group by itself, for the rules "max" and "first";
+- `coreset`: the scores and weights by atom, from which atoms that were not seen are solved;
+- `hopeless`: the groups that have no finite threshold because of suppressed records;
+- `provenance`: the clients, their sizes, the mixture, the guarantees and the fingerprints.
 
 Infinity is written as "inf".
 
-The coreset is what the server got from the clients, pooled. `coreset=False` leaves it out where
-that must not be passed on, and a row of an unseen atom is then an error.
+The coreset is the pooled content of the clients' summaries. If it must not be passed on,
+`coreset=False` leaves it out of the file. A row whose atom was not seen in calibration is then an
+error.
 """
 
 from __future__ import annotations
@@ -37,20 +38,20 @@ from gcfcp.thresholds import ByGroup, Constant, Rule, SeenOnly, Simultaneous, Th
 from gcfcp.version import LIBRARY
 
 _FORMAT, _VERSION = "gcfcp predictor", 1
-_HEAVIEST = 2.0**200  # Our weights are below 2**60; products of weights must stay finite.
+_HEAVIEST = 2.0**200  # The weights of a file add up to less, so that their products are finite.
 _EXPANSION = 100  # A membership matrix may take this many bytes for each byte of its file.
 
 
 @dataclass(frozen=True, eq=False)
 class Saved:
-    """What a file holds in the place of a calibration."""
+    """What was read from a file. A predictor has it in the place of a calibration."""
 
     threshold_table: ThresholdTable
-    atoms: tuple[AtomRecord, ...] | None = field(repr=False)
+    atoms: tuple[AtomRecord, ...] | None = field(repr=False)  # One for each atom, if they are kept.
     provenance: dict[str, Any] = field(repr=False)
-    score: tuple[str, dict[str, Any]]  # name and parameters
-    library: str
-    fingerprint: str  # SHA-256 of the file, in hexadecimal digits
+    score: tuple[str, dict[str, Any]]  # The name of the score and its parameters.
+    library: str  # The library that wrote the file, with its version.
+    fingerprint: str  # The SHA-256 of the file, in hexadecimal digits.
 
 
 # --- Writing -------------------------------------------------------------------------------------
@@ -65,7 +66,12 @@ def to_text(
     *,
     coreset: bool = True,
 ) -> str:
-    """The file's text. An entry of a long list has a line of its own, for diffs and for eyes."""
+    """The file's text. Each entry of a long list has its own line, so that it is easy to read.
+
+    - `atoms`: One record for each atom of the table, or None if there are none.
+    - `score`: The name of the score and its parameters.
+    - `coreset`: Whether the coreset is written.
+    """
     name, parameters = score
     values = {
         "format": _FORMAT,
@@ -83,6 +89,7 @@ def to_text(
 
 
 def _entries(table: ThresholdTable, atoms: Sequence[AtomRecord] | None) -> list[dict[str, Any]]:
+    """The entry `table`: one object for each atom."""
     entries = []
     thresholds = table.thresholds_by_atom.tolist()
     for i, (row, threshold) in enumerate(zip(table.membership, thresholds, strict=True)):
@@ -96,6 +103,7 @@ def _entries(table: ThresholdTable, atoms: Sequence[AtomRecord] | None) -> list[
 
 
 def _source_to_json(table: ThresholdTable, coreset: bool) -> dict[str, Any]:
+    """The entries that hold what the rule needs for atoms that are not in the table."""
     source = table.source
     names = np.array(table.groups.names, dtype=object)
     by_group = kept = hopeless = None
@@ -110,6 +118,7 @@ def _source_to_json(table: ThresholdTable, coreset: bool) -> dict[str, Any]:
 def _coreset_to_json(
     coreset: Coreset, carriers: Bools | None, names: NDArray[Any]
 ) -> dict[str, Any]:
+    """The entry `coreset`. `names` are the names of the groups."""
     bounds = coreset.start.tolist()
     return {
         "test": coreset.test,
@@ -129,29 +138,33 @@ def _coreset_to_json(
 
 
 def from_text(text: str | bytes, name: str) -> Saved:
-    """What a file holds, which may come from anyone; a GCFCPError says what is wrong with it."""
+    """What the text of a file holds. Anyone may have written the file.
+
+    If it is not a valid predictor, a GCFCPError says what is wrong with `name`.
+    """
     try:
         data = codec.from_json(text)
     except ValueError:
         raise GCFCPError(f"{name} is not a predictor: it is not JSON") from None
     if not isinstance(data, dict) or data.get("format") != _FORMAT:
-        raise GCFCPError(f"{name} is not a predictor: calibrate makes one")
+        raise GCFCPError(f"{name} is not a predictor: give a file that Predictor.save wrote")
     if data.get("version") != _VERSION:
         raise GCFCPError(
-            f"{name} has format version {data.get('version')!r:.20}; "
-            f"this gcfcp reads version {_VERSION}"
+            f"{name} has format version {data.get('version')!r:.20}, and this gcfcp reads version "
+            f"{_VERSION}: save the predictor again with this gcfcp, or use the gcfcp that wrote it"
         )
     with codec.reading(name, "predictor"):
         return _saved(data, text.encode() if isinstance(text, str) else bytes(text))
 
 
 def _saved(data: dict[str, Any], raw: bytes) -> Saved:
+    """What the JSON object holds, checked. `raw` are the bytes of the file."""
     table = _table_from_json(data, len(raw))
     score, parameters = data["score"]["name"], data["score"]["parameters"]
     checks.name("score", score)
     provenance = data["provenance"]
     if not isinstance(provenance, dict):
-        raise GCFCPError("its provenance is not an object")
+        raise GCFCPError("its provenance is not a JSON object")
     return Saved(
         threshold_table=table,
         atoms=_records_from_json(data["table"], table),
@@ -163,12 +176,13 @@ def _saved(data: dict[str, Any], raw: bytes) -> Saved:
 
 
 def _table_from_json(data: dict[str, Any], size: int) -> ThresholdTable:
+    """The threshold table. `size` is the number of bytes of the file."""
     groups = Groups.from_dict(data["groups"])
     membership = _membership(data["table"], groups, size)
     thresholds = np.array([_number(entry["threshold"]) for entry in data["table"]])
     alpha, rule = _alpha(data["alpha"]), data["rule"]
     if rule == "constant" and not len(membership):
-        raise GCFCPError("rule 'constant' needs an atom in the table")
+        raise GCFCPError("rule 'constant' needs at least one atom in the table")
     if rule != "constant" and not membership.any(axis=1).all():
         raise GCFCPError("an atom of the table belongs to no group")
     source = _source_from_json(data, groups, alpha, thresholds, size)
@@ -178,10 +192,14 @@ def _table_from_json(data: dict[str, Any], size: int) -> ThresholdTable:
 def _source_from_json(
     data: dict[str, Any], groups: Groups, alpha: Fraction, thresholds: Floats, size: int
 ) -> Rule:
+    """The rule of the table. Entries that do not belong to this rule are an error."""
     rule = checks.choice("rule", data["rule"], "simultaneous", "max", "first", "constant")
     by_group = data["group_thresholds"]
     if (rule in ("max", "first")) != (by_group is not None):
-        raise GCFCPError(f"rule {rule!r:.40} does not fit the group thresholds")
+        raise GCFCPError(
+            "the rules 'max' and 'first' need group_thresholds, and no other rule has them; the "
+            f"rule is {rule!r:.40}"
+        )
     coreset, carriers = None, None
     if data["coreset"] is not None:
         coreset, carriers = _coreset_from_json(data["coreset"], groups, size)
@@ -191,7 +209,7 @@ def _source_from_json(
     if by_group is not None:
         numbers = _numbers(by_group)
         if len(numbers) != len(groups):
-            raise GCFCPError("there must be a group threshold for each group")
+            raise GCFCPError("group_thresholds must hold one number for each group")
         return ByGroup(rule, numbers)
     if rule == "constant":
         return Constant(float(thresholds[0]))
@@ -199,7 +217,7 @@ def _source_from_json(
 
 
 def _number(value: Any) -> float:
-    """A number, or the word for an infinity."""
+    """A number, which may be written as the text "inf" or "-inf"."""
     found = codec.number(value)
     if found is None:
         raise GCFCPError(f"{value!r:.40} is not a number")
@@ -207,17 +225,25 @@ def _number(value: Any) -> float:
 
 
 def _numbers(values: Any) -> Floats:
+    """A list of such numbers."""
     if not isinstance(values, list):
         raise GCFCPError("a list of numbers was expected")
     return np.array([_number(v) for v in values], dtype=np.float64)
 
 
 def _membership(entries: Any, groups: Groups, size: int) -> Bools:
-    """The groups that each entry lists, as a matrix, which must be in proportion to the file."""
+    """The groups that each entry lists, as a membership matrix of distinct rows.
+
+    A small file could list many atoms and many groups, whose matrix grows with their product. A
+    matrix of more than `_EXPANSION` times `size`, the bytes of the file, is refused.
+    """
     if not isinstance(entries, list):
         raise GCFCPError("a list of atoms was expected")
     if len(entries) * len(groups) > _EXPANSION * size:
-        raise GCFCPError(f"{len(entries)} atoms of {len(groups)} groups are more than it can hold")
+        raise GCFCPError(
+            f"{len(entries)} atoms of {len(groups)} groups are more than a file of {size} bytes "
+            "may have"
+        )
     place = {name: i for i, name in enumerate(groups.names)}
     rows = np.zeros((len(entries), len(groups)), dtype=bool)
     for i, entry in enumerate(entries):
@@ -228,9 +254,13 @@ def _membership(entries: Any, groups: Groups, size: int) -> Bools:
 
 
 def _alpha(text: Any) -> Fraction:
-    """Digits, a slash and digits: a Fraction would read 1e-999999999, too, and never be done."""
+    """Alpha from a text such as "1/10".
+
+    Only digits, a slash and digits are allowed. `Fraction` itself would also take "1e-999999999",
+    and compute for hours.
+    """
     if not isinstance(text, str) or not re.fullmatch("[0-9]{1,40}/[0-9]{1,40}", text):
-        raise GCFCPError(f"alpha={text!r:.40} is not a fraction such as '1/10'")
+        raise GCFCPError(f"alpha={text!r:.40} is not a fraction in the form '1/10'")
     alpha = Fraction(text)
     if not 0 < alpha < 1:
         raise GCFCPError(f"alpha={text} is not in (0, 1)")
@@ -238,13 +268,17 @@ def _alpha(text: Any) -> Fraction:
 
 
 def _records_from_json(entries: Any, table: ThresholdTable) -> tuple[AtomRecord, ...] | None:
+    """One record for each atom; None unless every entry has a count and a weight."""
     if not all("count" in entry and "weight" in entry for entry in entries):
         return None
     records = []
     for entry, threshold in zip(entries, table.thresholds_by_atom.tolist(), strict=True):
         count, weight, reason = entry["count"], _number(entry["weight"]), entry.get("reason")
         if type(count) is not int or count < 0 or not 0 <= weight < math.inf:
-            raise GCFCPError("an atom has a count of 0 or more and a weight of 0 or more")
+            raise GCFCPError(
+                "the count of an atom is not a whole number of 0 or more, or its weight is not a "
+                "finite number of 0 or more"
+            )
         if not isinstance(reason, str | None):
             raise GCFCPError("the reason of an atom is not a text")
         records.append(AtomRecord(tuple(entry["groups"]), threshold, count, weight, reason))
@@ -254,6 +288,7 @@ def _records_from_json(entries: Any, table: ThresholdTable) -> tuple[AtomRecord,
 def _coreset_from_json(
     data: dict[str, Any], groups: Groups, size: int
 ) -> tuple[Coreset, Bools | None]:
+    """The coreset and which of its atoms are carriers; see `Simultaneous`."""
     membership = _membership(data["atoms"], groups, size)
     if not len(membership) or not membership.any(axis=1).all():
         raise GCFCPError("the coreset must have atoms, each of at least one group")
@@ -261,7 +296,9 @@ def _coreset_from_json(
     weights = [_numbers(atom["weights"]) for atom in data["atoms"]]
     for v, w in zip(values, weights, strict=True):
         if not len(v) or len(v) != len(w) or v[0] == -np.inf or not (v[1:] > v[:-1]).all():
-            raise GCFCPError("the scores of an atom must ascend and have a weight each")
+            raise GCFCPError(
+                "the scores of an atom must be above -inf and ascend, and each needs a weight"
+            )
         if not np.all(w > 0):
             raise GCFCPError("the weights of an atom must be positive")
     test = _number(data["test"])

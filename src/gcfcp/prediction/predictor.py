@@ -1,10 +1,11 @@
-"""Prediction anywhere, from one small file.
+"""Prediction sets and intervals, from one small file.
 
-A `Predictor` is a score and a threshold table. A label y is in the set of x iff its score is at
-most the threshold of x's atom; for intervals the score is inverted. Loading and predicting need
-NumPy alone. `file` describes the file.
+A `Predictor` is a score and a threshold table. A label y is in the set of x if and only if its
+score is at most the threshold of x's atom. An interval is the set of all numbers y with such a
+score, which the score finds by inverting its formula. Loading and predicting need nothing but
+NumPy. The module `file` describes the file.
 
-Cost: a lookup and a comparison for each label.
+Cost: one lookup for each row, and one comparison for each label.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from gcfcp.prediction.provenance import provenance_of
 from gcfcp.thresholds import ThresholdTable
 from gcfcp.version import LIBRARY
 
+# The scores of this library whose predictions are class probabilities.
 _PROBABILITY_SCORES = (scores.THR, scores.APS, scores.RAPS)
 
 
@@ -37,10 +39,10 @@ _PROBABILITY_SCORES = (scores.THR, scores.APS, scores.RAPS)
 class Predictor:
     """A score with calibrated thresholds: `Predictor(score, calibration)`.
 
-    score: one of `gcfcp.scores` or its name, any object with `of` and `predict`, or any other
-    name, with which predictions are taken as the matrix (n, L) of the scores of all labels.
-    calibration: what `calibrate` or one of `gcfcp.methods` returns. The clients' score and this
-    one must be the same.
+    - `score`: One of `gcfcp.scores` or its name, or an object of your own with the methods `of` and
+      `predict`. Any other name is allowed too; predictions are then the matrix (n, L) of the
+      scores of all labels. It must be the score that the clients used.
+    - `calibration`: What `calibrate` or one of `gcfcp.methods` returns.
     """
 
     score: Any
@@ -50,9 +52,9 @@ class Predictor:
         if not isinstance(self.score, str) and not callable(getattr(self.score, "predict", None)):
             raise GCFCPError(
                 f"score={self.score!r:.60} is neither one of gcfcp.scores nor an object with `of` "
-                "and `predict` nor a name"
+                "and `predict` nor a name: give one of these"
             )
-        self.threshold_table  # noqa: B018 (an error here and now if there is none)
+        self.threshold_table  # noqa: B018 (It raises an error if there is no table.)
         if isinstance(self.calibration, Calibration):
             _check_score(self.score, self.calibration)
         if isinstance(self.score, str):
@@ -71,30 +73,39 @@ class Predictor:
 
     @property
     def atoms(self) -> tuple[AtomRecord, ...] | None:
-        """Counts, weights and reasons by atom, in the table's order; None if none were kept."""
+        """Counts, weights and reasons by atom, in the order of the table.
+
+        It is None if the calibration has none, as that of most of `gcfcp.methods`.
+        """
         atoms: tuple[AtomRecord, ...] | None = getattr(self.calibration, "atoms", None)
         return atoms
 
     @property
     def table(self) -> ThresholdTable:
-        """Another name for `threshold_table`, and the older one."""
+        """The older name of `threshold_table`."""
         return self.threshold_table
 
     @property
     def records(self) -> tuple[AtomRecord, ...] | None:
-        """Another name for `atoms`, and the older one."""
+        """The older name of `atoms`."""
         return self.atoms
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
-        """Where the thresholds come from: clients, sizes, mixture, guarantees, fingerprints."""
+        """Where the thresholds come from: clients, sizes, mixture, guarantees, fingerprints.
+
+        A loaded predictor has here whatever its file says.
+        """
         if isinstance(self.calibration, Calibration):
             return provenance_of(self.calibration)
         return dict(getattr(self.calibration, "provenance", {}))
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of the file that it was loaded from, or else of the file it would save."""
+        """The SHA-256, in hexadecimal digits, of the file that the predictor was loaded from.
+
+        If it was not loaded, it is that of the file that `save` would write.
+        """
         if isinstance(self.calibration, Saved):
             return self.calibration.fingerprint
         return hashlib.sha256(self.to_json().encode()).hexdigest()
@@ -105,7 +116,11 @@ class Predictor:
         return self.threshold_table.groups
 
     def recorded(self, what: str) -> list[dict[str, Any]]:
-        """A list of records in the provenance, which is whatever the file says; else nothing."""
+        """The list of objects that the provenance has under the name `what`, such as "clients".
+
+        The provenance of a loaded predictor is whatever its file says. If it has no such list, the
+        result is empty, and entries that are not objects are left out.
+        """
         given = self.provenance.get(what)
         return [r for r in given if isinstance(r, dict)] if isinstance(given, list) else []
 
@@ -122,12 +137,18 @@ class Predictor:
         threshold_rng: Generator | None = None,
         allow_empty: bool = True,
     ) -> Bools:
-        """Prediction sets, bool (n, L). An infinite threshold gives the full set.
+        """Prediction sets, bool (n, L): which labels are in the set of each row.
 
-        membership: (n, G), or (n, L, G) where groups depend on the label. rng: draws randomised
-        scores, such as those of `APS`. threshold_rng: draws randomised thresholds (see
-        `ThresholdTable.thresholds`). allow_empty=False puts the label of the lowest score into a
-        set that would be empty, which can only raise coverage.
+        A threshold of +inf gives the set of all labels.
+
+        - `prediction`: The model's predictions in the form that the score needs, such as class
+          probabilities (n, L).
+        - `membership`: The groups of each row, (n, G), or (n, L, G) if groups depend on the label.
+        - `rng`: The generator for scores that are randomised, such as `APS`.
+        - `threshold_rng`: The generator for randomised thresholds; see
+          `ThresholdTable.thresholds`. Without it thresholds are not randomised.
+        - `allow_empty`: If it is False, a set that would be empty gets the label with the lowest
+          score. This can only raise coverage.
         """
         thresholds = self._thresholds_for(prediction, membership, threshold_rng)
         if isinstance(self.score, str):
@@ -145,15 +166,17 @@ class Predictor:
         return sets
 
     def _best(self, prediction: NDArray[Any]) -> Any:
-        """The label of the lowest score in each row."""
-        if isinstance(self.score, _PROBABILITY_SCORES):  # all of them fall with the probability
+        """The label with the lowest score in each row."""
+        if isinstance(self.score, _PROBABILITY_SCORES):
+            # Each of these scores is lowest for the most probable label.
             return np.argmax(prediction, axis=1)
         if isinstance(self.score, str):
             return np.argmin(prediction, axis=1)
         if not callable(getattr(self.score, "all", None)):
             raise GCFCPError(
                 f"score {scores.describe(self.score)[0]!r} has no `all(prediction)` that gives the "
-                "scores (n, L) of all labels, which allow_empty=False needs"
+                "scores (n, L) of all labels, which allow_empty=False needs: add it, or allow "
+                "empty sets"
             )
         return np.argmin(np.asarray(self.score.all(prediction)), axis=1)
 
@@ -165,10 +188,10 @@ class Predictor:
         *,
         threshold_rng: Generator | None = None,
     ) -> Floats:
-        """Prediction intervals, float (n, 2).
+        """Prediction intervals, float (n, 2): the lower and the upper end for each row.
 
-        An infinite threshold gives (-inf, inf), an empty set (nan, nan). rng and threshold_rng: as
-        for `predict_set`.
+        A threshold of +inf gives (-inf, inf), and an empty interval is (nan, nan). The arguments
+        are those of `predict_set`.
         """
         if isinstance(self.score, str):
             raise GCFCPError(
@@ -186,20 +209,25 @@ class Predictor:
     def _thresholds_for(
         self, prediction: Any, membership: Any, threshold_rng: Generator | None
     ) -> Floats:
+        """The threshold of each row, or an error if the rows do not match the predictions."""
         thresholds = self.thresholds(membership, threshold_rng)
         n = len(prediction) if np.ndim(prediction) else 1
         if len(thresholds) != n:
             raise GCFCPError(
-                f"there are {n} predictions and {len(thresholds)} membership rows: give one each"
+                f"there are {n} predictions and {len(thresholds)} membership rows: give one row "
+                "for each prediction"
             )
         return thresholds
 
     def save(self, path: str | PathLike[str], *, coreset: bool = True) -> None:
-        """Write one readable JSON file, whole or not at all."""
+        """Write the predictor to a JSON file. If writing fails, an older file stays as it was.
+
+        - `coreset`: Whether the file holds the coreset, which thresholds of unseen atoms need.
+        """
         codec.write(path, self.to_json(coreset=coreset).encode())
 
     def to_json(self, *, coreset: bool = True) -> str:
-        """The file's text; the same calibration always gives the same text."""
+        """The text of the file. Equal calibrations give equal texts."""
         return to_text(
             self.threshold_table,
             self.atoms,
@@ -211,59 +239,69 @@ class Predictor:
 
     @classmethod
     def load(cls, path: str | PathLike[str], score: Any = None) -> Predictor:
-        """Read a predictor. `score` supplies a score of your own, which the file only names."""
+        """Read a predictor from a file.
+
+        - `score`: A score of your own, of which the file holds only the name and the parameters.
+          It must have the same ones.
+        """
         return cls.from_json(codec.read(path), fspath(path), score)
 
     @classmethod
     def from_json(
         cls, text: str | bytes, name: str = "the predictor", score: Any = None
     ) -> Predictor:
-        """A predictor from its text, which may come from anyone."""
+        """A predictor from the text of its file. Anyone may have written the text.
+
+        - `name`: What the text is called in an error message.
+        - `score`: A score of your own; see `load`.
+        """
         saved = from_text(text, name)
         with codec.reading(name, "predictor"):
             return cls(_named(*saved.score) if score is None else _same(score, saved.score), saved)
 
 
 def _compare(matrix: Any, thresholds: Floats) -> Bools:
-    """Sets from a plain matrix of scores."""
+    """Prediction sets from a matrix (n, L) of the scores of all labels."""
     values = np.asarray(matrix, dtype=np.float64)
     if values.ndim != 2 or np.isnan(values).any():
         raise GCFCPError(
             f"a matrix of scores has shape (n, L) and no NaN; this one has shape {values.shape} "
-            f"and {int(np.isnan(values).sum())} NaN"
+            f"and {int(np.isnan(values).sum())} NaN: give the score of every label"
         )
     sets: Bools = values <= (thresholds if thresholds.ndim == 2 else thresholds[:, None])
     return sets
 
 
 def _named(name: str, parameters: Mapping[str, Any]) -> Any:
-    """The score of gcfcp that has this name. Any other score is known by its name and no more."""
+    """The score of `gcfcp.scores` that has this name, or the name itself if there is none."""
     return scores.from_name(name, parameters) if name in scores.NAMES else name
 
 
 def _parameters(calibration: Any) -> Mapping[str, Any]:
+    """The parameters of the score that the clients used; none if they are not known."""
     known = isinstance(calibration, Calibration)
     return calibration.summaries[0].parameters if known else {}
 
 
 def _check_score(score: Any, calibration: Calibration) -> None:
+    """Refuse a score that is not the one that the clients used."""
     name, parameters = scores.describe(score)
     summary = calibration.summaries[0]
     if summary.score == "unnamed" or (isinstance(score, str) and name == summary.score):
         return
     if (name, parameters) != (summary.score, summary.parameters):
         raise GCFCPError(
-            f"the clients were summarised with score {summary.score!r} {summary.parameters}, the "
-            f"predictor was given {name!r} {parameters}: use the same"
+            f"the clients were summarised with score {summary.score!r} {summary.parameters}, but "
+            f"the predictor was given {name!r} {parameters}: use the same score"
         )
 
 
 def _same(score: Any, saved: tuple[str, dict[str, Any]]) -> Any:
-    """The score that the caller brings, if it is the one that the file names."""
+    """The score that the caller gives, or an error if it is not the one that the file names."""
     name, parameters = scores.describe(score)
     if (name, parameters) != saved:
         raise GCFCPError(
             f"it was made for score {saved[0]!r} {saved[1]!s:.60}, not for {name!r} "
-            f"{parameters!s:.60}"
+            f"{parameters!s:.60}: give the score that it was made for"
         )
     return score

@@ -1,4 +1,4 @@
-"""Where the thresholds of a predictor come from, in plain values for its file."""
+"""Where the thresholds of a predictor come from, in plain values that its file can hold."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from gcfcp.summary import ClientSummary
 
 
 def provenance_of(calibration: Calibration) -> dict[str, Any]:
-    """Where the thresholds come from, in plain values."""
+    """The settings, the clients and the guarantees of a calibration, in plain values.
+
+    The entry `unlike` of a client is the text of its screening if it is flagged, and None if not.
+    """
     first = calibration.summaries[0]
     unlike = {s.client: str(s) for s in screen(calibration.summaries) if s.flagged}
     return {
@@ -32,6 +35,7 @@ def provenance_of(calibration: Calibration) -> dict[str, Any]:
 
 
 def _client(s: ClientSummary, share: float) -> dict[str, Any]:
+    """What the file says about one client, whose weight in the mixture is `share`."""
     data = s.to_bytes()
     return {
         "client": s.client,

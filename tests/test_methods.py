@@ -1,4 +1,5 @@
-"""The paper's methods against ranks, plain sums in rational arithmetic, and each other."""
+"""The paper's methods are compared with ranks, with sums in rational arithmetic, and with each
+other."""
 
 import inspect
 import math
@@ -51,7 +52,6 @@ def weighted_rank(clients, shares, alpha, of_group=None):
     for score, rate in sorted(points):
         reached += rate
         if reached >= (1 - alpha) * total:
-            # all equal scores share a threshold
             return score
     return math.inf
 
@@ -115,7 +115,8 @@ def test_mondrian_max_is_the_rule_of_the_server():
 
 
 def test_the_test_point_keeps_small_groups_covered():
-    """Without the "+1" of a group of nine, alpha = 0.1 would give its largest score; it is +inf."""
+    """A group has 8 records. Without the "+1" of the test point its threshold at alpha = 0.1 would
+    be its largest score; with it, it is +inf."""
     scores = np.arange(109.0)
     membership = np.zeros((109, 2), bool)
     membership[:, 0] = True
@@ -161,7 +162,7 @@ def test_one_client_makes_centralized_gcfcp_condcp_and_importance_weights_drop_o
 
 
 def test_importance_weights_are_ratios_of_add_one_histograms():
-    """Two clients with opposite labels; the weights by hand."""
+    """Two clients have opposite labels, and the weights are computed by hand."""
     clients = [
         (np.arange(9.0), np.ones((9, 1), bool), np.array([0] * 8 + [1])),
         (np.arange(9.0) + 0.5, np.ones((9, 1), bool), np.array([1] * 8 + [0])),
@@ -216,7 +217,7 @@ def test_digest_forms_converge_to_the_exact_ones():
     scores = np.concatenate([c[0] for c in clients])
     coarse = methods.fedcp(clients, 0.1, "proportional", delta=50)
     reached = np.mean(scores <= coarse.thresholds(rows[:1]).item())
-    # One sin(pi/delta) for the clients' digests and one for the merge.
+    # The error is at most sin(pi/delta) for the clients' digests and as much for the merge.
     assert abs(reached - 0.9) <= 2 * math.sin(math.pi / 50) + 3 / len(scores)
     assert coarse.sent.values < len(scores) / 3
 
@@ -256,7 +257,7 @@ def test_what_is_sent_is_measured():
     assert small.sent.values < n / 3
     assert small.sent.atoms_by_client == tuple(len(np.unique(m, axis=0)) for _, m, _ in clients)
     assert small.atom_count == len(np.unique(np.concatenate([c[1] for c in clients]), axis=0))
-    assert small.problem == small.sent.values  # pooled: the server keeps what it got
+    assert small.problem == small.sent.values  # The server pools and keeps every centroid.
     recompressed = methods.gcfcp(clients, 0.1, delta=10, representative="mean", merge="recompress")
     assert recompressed.problem < small.problem
     assert told["split_cp"].sent.atoms_by_client == (1, 1, 1)
@@ -308,7 +309,8 @@ def test_wrong_input_is_told_in_one_line(call, message):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_weights_in_a_list_are_refused_for_clients_given_by_name(name):
-    """Names have no order: `fedcp({"b": B, "a": A}, 0.1, [.99, .01])` gave b's weight to a."""
+    """Names have no order: in `fedcp({"b": B, "a": A}, 0.1, [0.99, 0.01])` nobody could say which
+    client the first weight is for."""
     clients = federation(np.random.default_rng(11), (60, 50))
     named = dict(zip(["b", "a"], clients, strict=True))
     method = getattr(methods, name)

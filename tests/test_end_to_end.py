@@ -1,4 +1,5 @@
-"""The whole path as users walk it: files between sites, nothing else."""
+"""The whole path from records at several sites to prediction sets, with nothing but files between
+the sites."""
 
 import math
 from pathlib import Path
@@ -22,7 +23,8 @@ L = 6
 
 
 def site(seed, n):
-    """Columns, probabilities and labels; sites differ in age and in how well the model does."""
+    """Columns, probabilities and labels of one site. Sites differ in age and in how good the model
+    is."""
     rng = np.random.default_rng(seed)
     age = rng.normal(35 + 8 * (seed % 4), 18, size=n)
     sex = rng.choice(["F", "M"], size=n)
@@ -39,7 +41,7 @@ def coverage(covered, membership):
 
 
 def measured(predictor, n=5000):
-    """Coverage by group under the uniform mixture: as many test records of each site."""
+    """Coverage by group under the uniform mixture, with as many test records of each site."""
     hits, members = [], []
     for k in range(4):
         columns, probabilities, labels = site(k + 40, n)
@@ -55,7 +57,7 @@ def measured(predictor, n=5000):
 def test_from_four_sites_to_sets_through_files(score, tmp_path):
     (tmp_path / "groups.toml").write_text(TOML)
     sizes = [900, 1500, 400, 1200]
-    for k, n in enumerate(sizes):  # at each site
+    for k, n in enumerate(sizes):  # This happens at each site.
         columns, probabilities, labels = site(k, n)
         groups = Groups.from_toml(tmp_path / "groups.toml")
         scores = score.of(probabilities, labels, rng=np.random.default_rng(100 + k))
@@ -67,17 +69,17 @@ def test_from_four_sites_to_sets_through_files(score, tmp_path):
             score=score,
             model="v1",
         ).save(tmp_path / f"site-{k}.gcfcp")
-    # at the server
+    # This happens at the server.
     summaries = [ClientSummary.load(path) for path in sorted(tmp_path.glob("*.gcfcp"))]
     assert plan(summaries, alpha=0.1).finite
     calibration = calibrate(summaries, alpha=0.1)
     Predictor(score, calibration).save(tmp_path / "predictor.json")
-    # anywhere
+    # This may happen anywhere.
     predictor = Predictor.load(tmp_path / "predictor.json")
     found, names = measured(predictor)
     assert names == ("all", "female", "over_65", "young_men")
-    # Of one calibration: three standard deviations of c_G around 1 - alpha (300 effective
-    # records), and what 20,000 test records add.
+    # The coverage of one calibration lies within three standard deviations of c_G around 1 - alpha,
+    # for 300 effective records. The 20,000 test records add a little.
     assert (found > 0.9 - 3 * math.sqrt(0.09 / 300)).all(), found
     assert (found < 0.9 + 3 * math.sqrt(0.09 / 300) + 0.02).all(), found
 
@@ -108,7 +110,8 @@ def test_regions_between_sites_and_server(tmp_path):
     for a, b in zip(above.table, flat.table, strict=True):
         assert (a.groups, a.count) == (b.groups, b.count)
         assert a.weight == pytest.approx(b.weight)
-        assert a.threshold >= b.threshold - 1e-3  # compressed upwards, and a little only
+        # Another compression raises thresholds, but only a little.
+        assert a.threshold >= b.threshold - 1e-3
         assert a.threshold <= b.threshold + 0.1
     assert above.without("south").guarantee[0].records == north.n
 
@@ -143,9 +146,10 @@ def test_intervals_through_files(score, tmp_path):
 
 
 def test_groups_that_depend_on_the_label():
-    """Kandinsky groups: one for each half of the labels, so that rare ones are covered, too."""
+    """One group holds four common labels and another holds two rare ones, so that the rare labels
+    are covered too."""
     groups = Groups(["all", "common", "rare"])
-    label_groups = np.array([[1, 1, 0]] * 4 + [[1, 0, 1]] * 2, dtype=bool)  # (L, G)
+    label_groups = np.array([[1, 1, 0]] * 4 + [[1, 0, 1]] * 2, dtype=bool)  # The shape is (L, G).
 
     def draw(seed, n):
         rng = np.random.default_rng(seed)

@@ -1,7 +1,8 @@
-"""Laws of the thresholds, over thousands of small federations, and the proof of each of them.
+"""Laws that thresholds obey in thousands of small federations, and the proof that comes with each
+threshold.
 
-Scores are multiples of 1/8, so that shifting and scaling them is exact in floats and laws hold to
-the last bit; ties are everywhere.
+Scores are multiples of 1/8, so that shifting and scaling them is exact in floats and the laws hold
+to the last bit. Many scores are equal.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import gcfcp
 from gcfcp.calibration import problem_of
 from gcfcp.solver import Coreset, Solver
 
-pytestmark = pytest.mark.slow  # thousands of federations
+pytestmark = pytest.mark.slow  # There are thousands of federations.
 
 LAW = settings(
     max_examples=200,
@@ -34,7 +35,7 @@ ALPHAS = [Fraction(1, 20), Fraction(1, 10), Fraction(1, 5), Fraction(1, 3), Frac
 
 @dataclass(frozen=True)
 class Data:
-    """Clients' scores and memberships."""
+    """The scores and memberships of all clients, with alpha and the mixture."""
 
     scores: tuple[np.ndarray, ...]
     membership: tuple[np.ndarray, ...]
@@ -86,7 +87,7 @@ def federations(draw: st.DrawFn, everyone: bool = False, disjoint: bool = False)
     )
 
 
-# --- laws --------------------------------------------------------------------------------------
+# --- Laws --------------------------------------------------------------------------------------
 
 
 @LAW
@@ -101,7 +102,8 @@ def test_thresholds_scale_with_the_scores(data: Data, factor: float) -> None:
 def test_thresholds_shift_with_the_scores_if_some_group_has_everyone(
     data: Data, shift: float
 ) -> None:
-    """Without one, a constant is no combination of the groups, and no such law holds."""
+    """Without such a group a constant is in general not a combination of the groups, and the law
+    does not hold."""
     shifted = replace(data, scores=tuple(s + shift for s in data.scores))
     assert np.array_equal(shifted.thresholds(), data.thresholds() + shift)
 
@@ -149,9 +151,9 @@ def test_the_order_of_groups_and_so_of_atoms_changes_nothing(data: Data, order: 
 @MORE
 @given(federations(disjoint=True))
 def test_disjoint_groups_are_monotone_in_alpha(data: Data) -> None:
-    """A single group's threshold is a quantile, which falls as alpha rises; so is that of a row
-    in one group only. For overlapping groups the simultaneous thresholds need not be monotone:
-    regression quantiles may cross (see the next test)."""
+    """If groups are disjoint, the threshold of a row in one group is a quantile of that group, and
+    a quantile does not rise as alpha rises. For overlapping groups the simultaneous thresholds need
+    not be monotone, because regression quantiles may cross; a test below finds such a case."""
     found = [replace(data, alpha=a).thresholds() for a in ALPHAS]
     for low, high in zip(found[1:], found[:-1], strict=True):
         assert (low <= high).all()
@@ -167,7 +169,8 @@ def test_the_rule_max_is_monotone_in_alpha_for_any_family(data: Data) -> None:
 
 
 def test_overlapping_groups_are_not_always_monotone_in_alpha() -> None:
-    """That the law is not claimed for them has a reason: it is false. The first of many."""
+    """The law is not claimed for overlapping groups because it is false: this finds the first of
+    many counter-examples."""
     rng = np.random.default_rng(0)
     for _ in range(300):
         m = rng.random((60, 3)) < 0.5
@@ -179,11 +182,12 @@ def test_overlapping_groups_are_not_always_monotone_in_alpha() -> None:
     pytest.fail("no crossing was found: is the law true after all?")
 
 
-# --- the proof that comes with every threshold --------------------------------------------------
+# --- The proof that comes with every threshold --------------------------------------------------
 
 
 def _slopes(coreset: Coreset, a: int, theta: float, alpha: Fraction) -> tuple[float, float]:
-    """Left and right slope of f_A at theta, from its definition: W(< theta) - (1 - alpha) W."""
+    """The left and the right slope of f_A at theta, from their definition: W(< theta) and
+    W(<= theta), less (1 - alpha) W."""
     own = slice(coreset.start[a], coreset.start[a + 1])
     values, weights = coreset.values[own], coreset.weights[own]
     cut = float(1 - alpha) * weights.sum()
@@ -193,8 +197,9 @@ def _slopes(coreset: Coreset, a: int, theta: float, alpha: Fraction) -> tuple[fl
 @LAW
 @given(federations())
 def test_the_first_order_condition_of_the_paper_holds_at_every_solution(data: Data) -> None:
-    """0 is a subgradient: theta = Phi beta, each gradient between the slopes of its f_A, and
-    sum_A gradient_A Phi_A = (1 - alpha) w_test Phi_test. This proves optimality by itself."""
+    """The condition says that 0 is a subgradient: theta = Phi beta, each gradient lies between the
+    slopes of its f_A, and sum_A gradient_A Phi_A = (1 - alpha) w_test Phi_test. It proves that the
+    solution is optimal, whoever found it."""
     problem = problem_of(data.summaries(), data.alpha, data.mixture, "pool", None)
     coreset, made = problem.coreset, Solver(problem.coreset, problem.alpha)
     t = float(1 - data.alpha) * coreset.test
@@ -211,7 +216,7 @@ def test_the_first_order_condition_of_the_paper_holds_at_every_solution(data: Da
         gradient = found.gradient / unit
         assert np.allclose(phi.T @ gradient, t * row, atol=1e-9 * (1 + coreset.weights.sum()))
         for a, (theta, slope) in enumerate(zip(found.theta, gradient, strict=True)):
-            # A theta that is a score but for rounding is taken as that score.
+            # A theta that differs from a score only by rounding is taken as that score.
             nearest = np.rint(theta * 8 * 12) / (8 * 12)
             theta = nearest if abs(nearest - theta) < 1e-9 else theta
             low, high = _slopes(coreset, a, theta, data.alpha)
@@ -222,8 +227,8 @@ def test_the_first_order_condition_of_the_paper_holds_at_every_solution(data: Da
 @given(federations())
 def test_the_calibration_data_are_covered_as_the_condition_demands(data: Data) -> None:
     """Summed over the atoms of G, the condition says that the scores at or below theta weigh at
-    least (1 - alpha)(W_G + w_test) for every group of the test row, and (1 - alpha) W_G for the
-    others: what conditional coverage rests on."""
+    least (1 - alpha)(W_G + w_test) in every group of the test row, and (1 - alpha) W_G in every
+    other group. Conditional coverage rests on this."""
     problem = problem_of(data.summaries(), data.alpha, data.mixture, "pool", None)
     coreset, made = problem.coreset, Solver(problem.coreset, problem.alpha)
     atom = np.repeat(np.arange(len(coreset.membership)), np.diff(coreset.start))
@@ -238,12 +243,12 @@ def test_the_calibration_data_are_covered_as_the_condition_demands(data: Data) -
             assert coreset.weights[mine & covered].sum() >= needed - 1e-6
 
 
-# --- many at once ------------------------------------------------------------------------------
+# --- Many threads at once ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("loaded", [False, True])
 def test_many_threads_get_what_one_gets(loaded: bool) -> None:
-    """Unseen atoms among the requests: the table solves them on demand, in every thread."""
+    """Some of the requested atoms were not seen, and the table solves them in every thread."""
     rng = np.random.default_rng(0)
     G = 8
     groups = gcfcp.Groups([f"g{g}" for g in range(G)])

@@ -1,9 +1,10 @@
-"""Is the promise kept? Coverage of heterogeneous federations, computed and not sampled.
+"""Is the promise kept? The coverage of heterogeneous federations is computed and not sampled.
 
-Clients have known distributions, so that the coverage of given thresholds is a sum over atoms and
-not an estimate; only the calibration data are drawn. What is promised is the average over them,
-c_G = P(covered | G). Of R draws the mean is known to its standard error, which every message
-states; a bound fails if it is missed by more than four of them (one chance in 30,000, each).
+The clients have known distributions, so that the coverage of given thresholds is a sum over atoms
+and not an estimate. Only the calibration data are drawn. The promise is about the average of
+c_G = P(covered | G) over these draws. The mean of R draws has a standard error, which every message
+states. A bound fails if the mean misses it by more than four standard errors, which happens by
+chance in one of 30,000 comparisons.
 """
 
 import functools
@@ -25,15 +26,18 @@ DISJOINT = np.eye(3, dtype=bool)
 
 @dataclass(frozen=True)
 class Federation:
-    """Scores of client k in atom A: discrete, or location + exponential of some scale."""
+    """A federation with known distributions.
 
-    atoms: np.ndarray  # (a, 3)
-    sizes: tuple[int, ...]
-    pi: tuple[float, ...]
-    shares: np.ndarray  # (K, a): P_k(A)
-    location: np.ndarray  # (K, a)
-    scale: np.ndarray  # (K, a)
-    pmf: np.ndarray | None  # (K, a, 4): of the scores 0, 1, 2, 3
+    The scores of client k in atom A are discrete, or a location plus an exponential variable.
+    """
+
+    atoms: np.ndarray  # (a, 3): The groups of each atom.
+    sizes: tuple[int, ...]  # n_k of each client.
+    pi: tuple[float, ...]  # pi_k of each client.
+    shares: np.ndarray  # (K, a): P_k(A), the probability of each atom at each client.
+    location: np.ndarray  # (K, a): The smallest score that is possible.
+    scale: np.ndarray  # (K, a): The mean of the exponential part.
+    pmf: np.ndarray | None  # (K, a, 4): The probabilities of the scores 0, 1, 2, 3 if discrete.
 
     def draw(self, rng):
         for k, n in enumerate(self.sizes):
@@ -60,7 +64,7 @@ def federation(seed, family="overlapping", kind="continuous", sizes=None):
     atoms = DISJOINT if family == "disjoint" else OVERLAPPING
     sizes = tuple(rng.integers(5, 51, size=rng.integers(2, 5)).tolist()) if sizes is None else sizes
     K, a = len(sizes), len(atoms)
-    pi = rng.dirichlet(np.full(K, [1.0, 0.4, 8.0][seed % 3]))  # some of them skewed
+    pi = rng.dirichlet(np.full(K, [1.0, 0.4, 8.0][seed % 3]))  # Some mixtures are skewed.
     pi = tuple(np.round(pi * 0.97 + 0.03 / K, 3).tolist())
     pi = (*pi[:-1], round(1 - sum(pi[:-1]), 3))
     return Federation(
@@ -68,7 +72,7 @@ def federation(seed, family="overlapping", kind="continuous", sizes=None):
         sizes=sizes,
         pi=pi,
         shares=rng.dirichlet(np.full(a, 2.0), size=K),
-        location=rng.normal(0, 1, size=(K, a)),  # so that scores can be negative
+        location=rng.normal(0, 1, size=(K, a)),  # Scores can therefore be negative.
         scale=rng.uniform(0.3, 3.0, size=(K, a)),
         pmf=rng.dirichlet(np.full(4, 1.0), size=(K, a)) if kind == "discrete" else None,
     )
@@ -76,8 +80,10 @@ def federation(seed, family="overlapping", kind="continuous", sizes=None):
 
 @functools.cache
 def simulate(seed, runs, variants, alpha=0.2, **options):
-    """For each variant ((summarize options), (calibrate options)): coverage, certified, lower and
-    upper bounds, all (runs, G), from the same draws."""
+    """Coverage and the certified, lower and upper bounds of each variant, all (runs, G).
+
+    A variant is (options of `summarize`, options of `calibrate`). All variants see the same draws.
+    """
     fed = federation(seed, **options)
     mixture = {f"k{k}": p for k, p in enumerate(fed.pi)}
     rng = np.random.default_rng([2, seed])
@@ -93,7 +99,7 @@ def simulate(seed, runs, variants, alpha=0.2, **options):
                     for k, (s, m) in enumerate(clients)
                 ]
                 if not any(len(s.errors) for s in told):
-                    continue  # an error, not a set: nothing is promised and nothing is lost
+                    continue  # `calibrate` raises an error, and no set is promised.
                 calibration = calibrate(told, alpha, mixture, **of_server)
                 results.append(
                     [
@@ -146,7 +152,7 @@ def test_upper_keeps_the_promise_through_recompression_and_by_the_maximum(seed):
     assert_kept(merged[0], 0.8, f"federation {seed}, recompressed at delta=8")
     assert_kept(largest[0], 0.8, f"federation {seed}, rule='max'")
     for results in (merged, largest):
-        assert (results[1] == 0.8).all()  # what is certified is what is promised
+        assert (results[1] == 0.8).all()  # The certified bound is 1 - alpha itself.
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -169,7 +175,8 @@ def test_suppressed_records_keep_the_promise(seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_certified_bounds_hold(seed):
-    """With means: 1 - alpha less the errors that occurred, and less sin(pi/delta) a level."""
+    """With `mean` representatives coverage is at least 1 - alpha less the errors that occurred, and
+    so at least 1 - alpha less sin(pi/delta) for each level of compression."""
     variants = (
         variant(delta=5, representative="mean"),
         variant(delta=5, representative="mean", merge="recompress"),
@@ -188,8 +195,8 @@ def test_certified_bounds_hold(seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_centralized_coverage_is_within_the_papers_band(seed):
-    """Nothing compressed: at least 1 - alpha, at most the bound of Theorem C.1."""
-    sizes = (400, 300, 500)  # large enough for the upper bound to say something
+    """Without compression coverage is at least 1 - alpha and at most the bound of Theorem C.1."""
+    sizes = (400, 300, 500)  # These are large enough for the upper bound to be below 1.
     (coverage, _, _, upper), *_ = simulate(seed, 30, (variant(delta=1e6),), sizes=sizes)
     assert_kept(coverage, 0.8, f"centralized federation {seed}")
     assert_kept(-coverage, -upper, f"centralized federation {seed}, upper bound")
@@ -199,7 +206,7 @@ def test_centralized_coverage_is_within_the_papers_band(seed):
 
 
 def test_the_suite_sees_coverage_that_is_lost():
-    """Means at delta=3 lose coverage, and the same assertion finds it."""
+    """With `mean` representatives at delta=3 coverage is lost, and the same assertion finds it."""
     means = (variant(delta=3, representative="mean"),)
     lost = [simulate(seed, 20, means, sizes=(400, 300))[0][0] for seed in SEEDS]
     worst = max(lost, key=lambda coverage: shortfall(coverage, 0.8)[0].max())
@@ -208,7 +215,7 @@ def test_the_suite_sees_coverage_that_is_lost():
 
 
 def test_coverage_is_computed_right():
-    """Against a sample: the formula for the coverage of given thresholds."""
+    """The formula for the coverage of given thresholds agrees with a large sample."""
     rng = np.random.default_rng(0)
     for kind in ("continuous", "discrete"):
         fed = federation(3, kind=kind, sizes=(200_000, 200_000))

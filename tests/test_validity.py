@@ -1,5 +1,6 @@
-"""The study of random federations: its coverage is right, it finds what is broken, and the promise
-holds in a small run of it. The long run's table is committed in experiments/results/validity."""
+"""The study of random federations: it computes coverage correctly, it finds thresholds that are too
+low, and the promise holds in a small run of it. The table of the long run is committed in
+experiments/results/validity."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def test_coverage_is_what_sampling_gives(merge: str, seed: int) -> None:
 
 
 def test_shares_are_those_of_the_calibration() -> None:
-    """Behind an aggregator the mixture is proportional, and `coverage` must weigh likewise."""
+    """`coverage` must weigh the clients as the calibration does."""
     for seed in range(20):
         federation = Federation.draw(Configuration("disjoint", "max", "upper", "pool", 1), seed)
         groups = gcfcp.Groups(["a"])
@@ -56,7 +57,8 @@ def test_shares_are_those_of_the_calibration() -> None:
 
 
 def test_the_study_finds_what_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thresholds a tenth of a spread too low are caught at once."""
+    """Thresholds that are 0.3 too low are found with 40 calibrations of 6 federations. (The scores'
+    standard deviations lie between 0.2 and 2.7.)"""
     honest = Federation.coverage
     monkeypatch.setattr(Federation, "coverage", lambda self, t: honest(self, t - 0.3))
     configuration = Configuration("disjoint", "simultaneous", "upper", "pool", 1)
@@ -67,7 +69,8 @@ def test_the_study_finds_what_is_broken(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("configuration", CONFIGURATIONS[::5], ids=str)
 def test_the_promise_holds(configuration: Configuration, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small run: 10 configurations, 12 federations each, the worst two looked at again."""
+    """A small run has 10 of the 48 configurations with 12 federations each. The worst fifth of them
+    is measured again with more calibrations."""
     monkeypatch.setattr(validity, "ROUNDS", ((1.0, 5), (0.2, 100)))
     row = validity.study(configuration, 12, 5_000_000)
     assert row.z < 4

@@ -1,8 +1,8 @@
-"""What the pages take from the project itself while the site is built, so that it cannot rot.
+"""Fill the pages with what the project itself says while the site is built, so that it stays true.
 
 | in a page                                | becomes                                          |
 |------------------------------------------|--------------------------------------------------|
-| `$...$`, a paragraph `$$...$$`           | MathML, which browsers draw without any script   |
+| `$...$`, a paragraph `$$...$$`           | MathML, which browsers draw without a script     |
 | `<!-- figure: NAME -->`                  | docs/figures/NAME.svg, in the page               |
 | `<!-- command line -->`                  | every command, from the typer application        |
 | `<!-- docstring: gcfcp.codec -->`        | the docstring of a module                        |
@@ -10,7 +10,7 @@
 | `<!-- rooms -->`                         | the rooms of docs/figures/architecture.toml      |
 | `<!-- results: NAME -->`                 | experiments/results/NAME, tables and pictures    |
 
-Anything that is named and not there is a warning, which stops a strict build.
+If something that a page names does not exist, there is a warning, which stops a strict build.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ _INLINE = re.compile(r"(?<![\\$\w])\$(?! )([^$\n]+?)(?<! )\$(?![\w$])")
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """The page with its directives filled and its formulas set aside, before Markdown is read."""
+
     def directive(found: re.Match[str]) -> str:
         name, argument = found.group(1), found.group(2) or ""
         if name not in _DIRECTIVES:
@@ -61,7 +63,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(content: str, page: Any, **_: Any) -> str:
-    """Math comes back after Markdown has done its work, which would read _ and * as emphasis."""
+    """The formulas come back now that Markdown, which would read _ and * as emphasis, is done."""
     for place, made in enumerate(page.kept):
         mark = _mark(place)
         content = content.replace(f"<p>{mark}</p>", made).replace(mark, made)
@@ -69,7 +71,7 @@ def on_page_content(content: str, page: Any, **_: Any) -> str:
 
 
 def on_files(files: Any, config: Any, **_: Any) -> Any:
-    """Pictures of the experiments are part of the site, from where they are."""
+    """Add the experiments' pictures to the site. They stay in experiments/results."""
     for path in sorted(RESULTS.rglob("*")) if RESULTS.is_dir() else ():
         if path.suffix in (".svg", ".png"):
             uri = f"results/{path.relative_to(RESULTS).as_posix()}"
@@ -81,10 +83,15 @@ def on_files(files: Any, config: Any, **_: Any) -> Any:
 
 
 def _mark(place: int) -> str:
+    """The word that stands in the page for formula number `place` while Markdown works."""
     return f"xmathx{place}x"
 
 
 def _keep_math(markdown: str, kept: list[str]) -> str:
+    """The text with a mark for each formula; the MathML of the formulas is appended to `kept`.
+
+    Code is hidden meanwhile, because a dollar sign in it is not a formula.
+    """
     code: list[str] = []
 
     def hide(found: re.Match[str]) -> str:
@@ -107,7 +114,7 @@ def _keep_math(markdown: str, kept: list[str]) -> str:
 
 
 def _figure(name: str) -> str:
-    """A figure inside the page: it takes the page's colours, and its words can be searched."""
+    """The figure as part of the page: it takes the page's colours, and its words can be found."""
     svg = (FIGURES / f"{name}.svg").read_text()
     svg = svg[svg.index("<svg") :].strip()
     return f'<figure class="gcfcp">{" ".join(svg.split())}</figure>'
@@ -117,6 +124,7 @@ def _figure(name: str) -> str:
 
 
 def _command_line(_: str) -> str:
+    """All commands of gcfcp in Markdown, from the typer application itself."""
     import typer
 
     from gcfcp.cli.entry import app
@@ -131,6 +139,7 @@ def _command_line(_: str) -> str:
 
 
 def _command(command: Any, context: Any) -> str:
+    """One command: what it does, how it is called, its arguments and options, an example."""
     usage = " ".join(command.get_usage(context).removeprefix("Usage: ").split())
     parts = [f"## gcfcp {command.name}", _paragraphs(command.help), f"```text\n{usage}\n```"]
     rows = []
@@ -147,10 +156,12 @@ def _command(command: Any, context: Any) -> str:
 
 
 def _paragraphs(text: str | None) -> str:
+    """The text with each paragraph on one line."""
     return "\n\n".join(" ".join(p.split()) for p in (text or "").split("\n\n"))
 
 
 def _example(epilog: str) -> str:
+    """The text below a command, with its example as a block of code."""
     text = " ".join(epilog.split())
     head, found, example = text.partition("Example: ")
     return f"{head}Example:\n\n```text\n{example}\n```" if found else text
@@ -164,11 +175,12 @@ def _line(text: str) -> str:
 
 
 def _docstring(name: str) -> str:
+    """The docstring of the module with this name."""
     return importlib.import_module(name).__doc__ or ""
 
 
 def _symbols(_: str) -> str:
-    """The tables `| here | paper |` of the modules, each under the name of its module."""
+    """The tables `| here | paper |` of all modules, each below the name of its module."""
     parts = []
     for path in sorted(SOURCE.rglob("*.py")):
         text = ast.get_docstring(ast.parse(path.read_text())) or ""
@@ -182,6 +194,7 @@ def _symbols(_: str) -> str:
 
 
 def _rooms(_: str) -> str:
+    """The table of rooms, the highest floor first."""
     floors = tomllib.loads((FIGURES / "architecture.toml").read_text())["floor"]
     rows = ["| floor | room | modules | what it does |", "|---|---|---|---|"]
     for height, floor in reversed(list(enumerate(floors))):
@@ -195,7 +208,7 @@ def _rooms(_: str) -> str:
 
 
 def _results(name: str) -> str:
-    """A Markdown file of experiments/results, its pictures found, for a page in docs/paper."""
+    """A Markdown file of experiments/results, its links made right for a page in docs/paper."""
     path = RESULTS / name
     base = f"../results/{path.parent.relative_to(RESULTS).as_posix()}/"
     text = re.sub(r"(\]\()(?!https?:|#|/)", rf"\g<1>{base}", path.read_text())

@@ -1,10 +1,10 @@
-"""Measure every number and draw every figure that the documentation shows of its own.
+"""Measure the numbers and draw the figures that only the documentation shows.
 
-    python docs/measure                 all of them, some minutes on one core
-    python docs/measure why delta       some of them
+    python docs/measure                 all of them; this takes some minutes on one core
+    python docs/measure why delta       only these
 
-Figures go to docs/figures, tables to docs/measured; both are committed, so that building the site
-measures nothing. The paper's tables and the benchmarks have commands of their own.
+Figures go to docs/figures and tables to docs/measured. Both are committed, so that building the
+site measures nothing. The paper's tables and the benchmarks have commands of their own.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ NAMES = ("architecture", "recompression", "proved", "why", "delta")
 
 
 def main(names: list[str]) -> int:
+    """Measure what is named, or everything; the exit code is 2 if a name is unknown."""
     unknown = [name for name in names if name not in NAMES]
     if unknown:
-        print(f"{', '.join(unknown)}: not one of {', '.join(NAMES)}", file=sys.stderr)
+        print(f"{', '.join(unknown)}: choose from {', '.join(NAMES)}", file=sys.stderr)
         return 2
     for name in names or NAMES:
         print(f"{name} ...", flush=True)

@@ -1,4 +1,4 @@
-"""The rooms and the way of the data, drawn from architecture.toml: architecture.svg."""
+"""Draw the rooms of architecture.toml and the way of the data through them: architecture.svg."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from page import BLUE, DOCS, GREEN, ORANGE
 
 WIDTH, ROOM, GAP, TALL = 520, 44, 10, 78
 
-# The way of the data: from room, to room, what passes.
+# The way of the data. Each step is (from this room, to that room, what passes).
 WAY = [
     ("scores", "summary", "scores"),
     ("groups", "summary", "memberships"),
@@ -23,6 +23,7 @@ WAY = [
 
 
 def main() -> None:
+    """Write docs/figures/architecture.svg."""
     floors = tomllib.loads((DOCS / "figures" / "architecture.toml").read_text())["floor"]
     place: dict[str, tuple[float, float, float]] = {}
     parts: list[str] = []
@@ -55,7 +56,7 @@ def main() -> None:
 
 
 def _what(room: dict, x: float, y: float, wide: float) -> str:
-    """The modules, where they are not the room's name and there is space for them."""
+    """The names of the room's modules, if they differ from its own name and fit into the room."""
     modules = ", ".join(room["modules"])
     if modules == room["name"].lower() or 6.2 * len(modules) > wide:
         return ""
@@ -66,7 +67,7 @@ def _what(room: dict, x: float, y: float, wide: float) -> str:
 
 
 def _arrow(place: dict[str, tuple[float, float, float]], a: str, b: str, what: str) -> str:
-    """From a to b, with what passes; rooms of one floor are joined sideways."""
+    """An arrow from room a to room b, with what passes. On one floor it runs sideways."""
     (ax, ay, aw), (bx, by, bw) = place[a], place[b]
     if ay == by:
         ends = (ax + aw, ay + ROOM / 2, bx, by + ROOM / 2)

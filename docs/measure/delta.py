@@ -1,4 +1,4 @@
-"""What delta costs: bytes against coverage, width and the certified bound: delta.svg, delta.md."""
+"""Measure what delta costs: bytes, coverage, width, certified bound (delta.svg, delta.md)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,12 @@ WAYS = {
 
 
 def measure(splits: int) -> tuple[dict[tuple[str, int], np.ndarray], float]:
-    """(splits, 4): least coverage over groups is taken later, so keep all: coverage by group,
-    width, bytes, certified; and the raw bytes of all scores."""
+    """What each way and delta gave in each split, and how many bytes the raw scores have.
+
+    The arrays are (splits, G + 3): the coverage of each of G groups, the mean width, the bytes that
+    were sent, and the smallest certified coverage of a group. All groups are kept because the least
+    of them can only be found after averaging over the splits.
+    """
     data, rng = Visits(), np.random.default_rng(2026)
     found: dict[tuple[str, int], list[list[float]]] = {}
     raw = 0.0
@@ -43,6 +47,7 @@ def measure(splits: int) -> tuple[dict[tuple[str, int], np.ndarray], float]:
 
 
 def main(splits: int = SPLITS) -> None:
+    """Write docs/figures/delta.svg and docs/measured/delta.md."""
     found, raw = measure(splits)
     G = len(GROUPS)
 
@@ -97,9 +102,10 @@ def main(splits: int = SPLITS) -> None:
             "paper's bound",
         ],
         rows,
-        f"""Means over {splits} random splits of the same data, alpha = {ALPHA}, seven overlapping
-        groups, three clients. Bytes: of all three summaries together; the scores themselves would
-        be {raw:,.0f} bytes. Least coverage: the group that is covered least, on average. Certified:
-        what `calibration.guarantee` says for `mean`, the least over groups; for `upper` it is
-        {1 - ALPHA:g} at every delta.""",
+        f"""Every number is a mean over {splits} random splits of the same data, with alpha =
+        {ALPHA}, seven overlapping groups and three clients. The bytes are those of all three
+        summaries together; the scores themselves would have {raw:,.0f} bytes. Least coverage is
+        that of the group with the lowest average coverage. Widths are in visits a year. Certified
+        is what `calibration.guarantee` states for `mean`, in the group where it is lowest; for
+        `upper` it is {1 - ALPHA:g} at every delta.""",
     )

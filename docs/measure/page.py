@@ -1,4 +1,4 @@
-"""Where measured tables and figures go, and how they look."""
+"""Write measured tables and figures to their places, in the look of the site."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).resolve().parent.parent
-BLUE, ORANGE, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"  # Okabe and Ito
-INK = "#123456"  # becomes the colour of the page's text
+# The colours of Okabe and Ito, which every kind of colour vision tells apart.
+BLUE, ORANGE, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+INK = "#123456"  # `save_figure` replaces this colour by that of the page's text.
 
 
 def write_table(name: str, head: Sequence[str], rows: Iterable[Sequence[str]], note: str) -> None:
-    """docs/measured/NAME.md: a table, and the sentence that says how it was measured."""
+    """Write docs/measured/NAME.md: a table, and below it the note on how it was measured."""
     lines = [
         f"<!-- made by `python docs/measure {name}`; do not edit -->",
         "",
@@ -52,7 +53,7 @@ def figure(width: float, height: float) -> tuple[Any, Any]:
 
 
 def save_figure(name: str, drawn: Any, what: str) -> None:
-    """docs/figures/NAME.svg, to be put into a page: it takes the page's font and colour."""
+    """Write docs/figures/NAME.svg, in the page's font and colour; `what` describes the picture."""
     out = io.StringIO()
     drawn.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = out.getvalue()
@@ -60,7 +61,7 @@ def save_figure(name: str, drawn: Any, what: str) -> None:
     svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", svg)
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"(width|height)=\"[\d.]+pt\" ?", "", svg, count=2)
-    # Names inside one page must differ from figure to figure.
+    # Identifiers must be unique in a page, and a page may show several figures.
     svg = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{name}-", svg)
     svg = svg.replace("<svg ", f'<svg role="img" aria-label="{what}" ', 1)
     (DOCS / "figures" / f"{name}.svg").write_text(svg)

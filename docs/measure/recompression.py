@@ -1,4 +1,4 @@
-"""How far a digest is off after compressing again, against sin(pi/delta): recompression.md."""
+"""Measure the error of digests that were compressed twice (recompression.md)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DELTAS, FEDERATIONS = (10.0, 25.0, 50.0, 100.0), 500
 
 
 def distance(raw: np.ndarray, digest: TDigest) -> float:
-    """sup |F - F^|, exactly: both are steps, so it is taken at one of the steps."""
+    """sup |F - F^|, exactly. Both are step functions, so the supremum is found at a step."""
     ordered = np.sort(raw)
     at = np.union1d(ordered, digest.means)
     truth = np.searchsorted(ordered, at, side="right") / len(ordered)
@@ -21,7 +21,7 @@ def distance(raw: np.ndarray, digest: TDigest) -> float:
 
 
 def federation(rng: np.random.Generator) -> list[np.ndarray]:
-    """Two to five clients whose scores bunch around a few sizes, many powers of ten apart."""
+    """Two to five clients. Their scores bunch around 17 powers of ten, from 1e-8 to 1e8."""
 
     def scores(n: int) -> np.ndarray:
         return 10.0 ** rng.integers(-8, 9, size=n) * rng.uniform(1, 1.01, size=n)
@@ -32,7 +32,10 @@ def federation(rng: np.random.Generator) -> list[np.ndarray]:
 def measure(
     delta: float, representative: str, federations: int, seed: int = 2026
 ) -> tuple[float, float, int]:
-    """Worst distance as a multiple of sin(pi/delta): pooled, recompressed; how often above 1."""
+    """The largest distance of a pooled digest, and of a recompressed one, by sin(pi/delta).
+
+    The third number says how many recompressed digests were above sin(pi/delta).
+    """
     rng = np.random.default_rng(seed)
     bound = math.sin(math.pi / delta)
     pooled, merged = [], []
@@ -48,6 +51,7 @@ def measure(
 
 
 def main(federations: int = FEDERATIONS) -> None:
+    """Write docs/measured/recompression.md."""
     rows = []
     for representative in ("mean", "upper"):
         for delta in DELTAS:
@@ -68,12 +72,13 @@ def main(federations: int = FEDERATIONS) -> None:
             "representative",
             "delta",
             "sin(pi/delta)",
-            "pooled, worst",
-            "recompressed, worst",
-            "recompressed, above the bound",
+            "largest error, pooled",
+            "largest error, recompressed",
+            "recompressed digests above the bound",
         ],
         rows,
-        f"""The largest difference between the digest's distribution function and that of all raw
-        scores, exact, as a multiple of sin(pi/delta), over {federations} random federations in each
-        row: two to five clients, 10 to 600 scores each, which bunch around a few sizes.""",
+        f"""Each row has {federations} random federations of two to five clients with 10 to 600
+        scores each, which bunch around a few sizes. The error is the largest difference between the
+        digest's distribution function and that of all raw scores. It is computed exactly and given
+        as a multiple of sin(pi/delta).""",
     )

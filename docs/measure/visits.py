@@ -1,10 +1,11 @@
 """The data behind the figures: visits to a doctor in the RAND Health Insurance Experiment.
 
-20,190 person-years, in statsmodels (`statsmodels.datasets.randhie`, public domain). Outcome: visits
-in the year. Model: Poisson regression. Clients: the three kinds of insurance plan (free care, a
-coinsurance of 25 to 50 %, 95 % or more), which are real and differ. Groups: self-rated health,
-limitations and chronic diseases, overlapping. A person contributes up to five years, which are not
-independent; splits are by person-year.
+The 20,190 person-years come with statsmodels (`statsmodels.datasets.randhie`, public domain). The
+outcome is the number of visits in the year, and the model is a Poisson regression. The clients are
+the three kinds of insurance plan (free care, a coinsurance of 25 to 50 %, and of 95 % or more). They
+are real, and they differ. The groups are self-rated health, limitations and chronic diseases, and
+they overlap. A person contributes up to five years, which are not independent. The splits ignore
+this: they are by person-year.
 """
 
 from __future__ import annotations
@@ -34,14 +35,16 @@ TRAIN, CALIBRATION = 4000, 4000
 
 @dataclass(frozen=True)
 class Split:
-    """One random split: calibration scores by client, and the rest to test on."""
+    """One random split: the calibration records of each client, and the test records."""
 
-    clients: dict[str, tuple[np.ndarray, np.ndarray]]
-    scores: np.ndarray
-    membership: np.ndarray
+    clients: dict[str, tuple[np.ndarray, np.ndarray]]  # Scores and memberships, by client.
+    scores: np.ndarray  # (n,): The scores of the test records.
+    membership: np.ndarray  # (n, G): The memberships of the test records.
 
 
 class Visits:
+    """All records, with outcomes, features, memberships and insurance plans."""
+
     def __init__(self) -> None:
         from statsmodels.datasets import randhie
 
@@ -52,6 +55,7 @@ class Visits:
         self.plan = np.digitize(self.frame["lncoins"], [0.1, 4.2])
 
     def split(self, rng: np.random.Generator) -> Split:
+        """Split at random: train the model on one part, calibrate on one, test on the rest."""
         order = rng.permutation(len(self.y))
         train, rest = order[:TRAIN], order[TRAIN:]
         calibration, test = rest[:CALIBRATION], rest[CALIBRATION:]

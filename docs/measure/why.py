@@ -1,4 +1,4 @@
-"""What one threshold for all does to small groups, and what GC-FCP does: why.svg, why.md."""
+"""Measure what one threshold for all does to small groups, beside GC-FCP (why.svg, why.md)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ METHODS = {
 
 
 def measure(splits: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Coverage and mean width, (splits, G), by method."""
+    """For each method the coverage and the mean width, each (splits, G)."""
     data, rng = Visits(), np.random.default_rng(2026)
     found: dict[str, list[tuple[list[float], list[float]]]] = {name: [] for name in METHODS}
     for _ in range(splits):
@@ -34,6 +34,7 @@ def measure(splits: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def main(splits: int = SPLITS) -> None:
+    """Write docs/figures/why.svg and docs/measured/why.md."""
     found = measure(splits)
     share = Visits().membership.mean(axis=0)
     order = np.argsort(-share)
@@ -84,14 +85,14 @@ def main(splits: int = SPLITS) -> None:
         "why",
         [
             "group",
-            "of the records",
+            "share of the records",
             "covered, one threshold",
             "covered, GC-FCP",
             "width, one threshold",
             "width, GC-FCP",
         ],
         rows,
-        f"""Means over {splits} random splits into 4,000 records to train, 4,000 to calibrate over
-        three clients and 12,190 to test, alpha = {ALPHA}; the standard error of a coverage is at
-        most {worst:.4f}. Widths are in visits a year.""",
+        f"""Every number is a mean over {splits} random splits into 4,000 records to train, 4,000 to
+        calibrate at three clients, and 12,190 to test, with alpha = {ALPHA}. The standard error of
+        a coverage is at most {worst:.4f}. Widths are in visits a year.""",
     )

@@ -1,15 +1,16 @@
 """Images: from a file of softmax outputs to prediction sets that hold for every group.
 
-    python examples/images.py                        digits of scikit-learn, made into such a file
-    python examples/images.py softmax.npz            your own: `probs` (n, L) and `labels` (n,)
+    python examples/images.py                        uses the digits of scikit-learn
+    python examples/images.py softmax.npz            uses your file: `probs` (n, L), `labels` (n,)
 
-Each client holds other classes, as in the paper: the labels are cut into five parts. Groups are
-overlapping windows of the predicted label, which is known before the label is. Half of the file
-calibrates, the other half tests; the split is repeated, and averages are shown.
+Each client holds other classes, as in the paper: the labels are cut into five parts. The groups are
+overlapping windows of the predicted label, which is known before the true label is. Half of the
+file is used to calibrate and the other half to test. This is repeated for several random splits,
+and the averages are shown.
 
-The built-in data are the 1,797 handwritten digits (8 x 8 pixels) of scikit-learn, through a
-logistic regression that has seen only 200 of them and so is often wrong: 1,597 are left for
-calibration and test.
+Without a file, the program makes one from the 1,797 handwritten digits (8 x 8 pixels) that come
+with scikit-learn. The model is a logistic regression that was trained on only 200 of them, so it is
+often wrong. The other 1,597 digits are left for calibration and test.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ ALPHA, CLIENTS, SPLITS, WINDOW = 0.1, 5, 20, 4
 
 
 def make_file(path: Path) -> None:
-    """Softmax outputs of a small model on scikit-learn's digits, in the format of any model."""
+    """Write the softmax outputs of a small model on scikit-learn's digits to a file."""
     from sklearn.datasets import load_digits
     from sklearn.linear_model import LogisticRegression
 
@@ -37,13 +38,14 @@ def make_file(path: Path) -> None:
 
 
 def windows(labels: int) -> list[range]:
-    """Overlapping windows of labels: 0-3, 2-5, 4-7, 6-9 for ten."""
+    """Overlapping windows of the labels. For ten labels they are 0-3, 2-5, 4-7 and 6-9."""
     step = WINDOW // 2
     starts = range(0, max(labels - step, 1), step)
     return [range(s, min(s + WINDOW, labels)) for s in starts]
 
 
 def main(path: Path) -> None:
+    """Compare FedCP with GC-FCP on the file, and print the coverage of every group."""
     with np.load(path) as file:
         probabilities, labels = file["probs"].astype(np.float64), file["labels"].astype(int)
     probabilities /= probabilities.sum(axis=1, keepdims=True)
@@ -51,8 +53,8 @@ def main(path: Path) -> None:
     predicted = probabilities.argmax(axis=1)
     print(f"{path}: {n:,} images, {L} labels, accuracy {np.mean(predicted == labels):.3f}\n")
 
-    # A group for everyone belongs in: without it these windows cannot express one and the same
-    # threshold for all, and sets grow for no reason.
+    # A group for everyone is added. Without it, these windows cannot give all records the same
+    # threshold, and sets grow for no reason.
     groups = gcfcp.Groups(["all", *(f"predicted {w[0]} to {w[-1]}" for w in windows(L))])
     membership = np.column_stack(
         [np.ones(n, dtype=bool), *(np.isin(predicted, w) for w in windows(L))]

@@ -3,12 +3,13 @@
     python examples/regression.py
 
 The data are the 442 patients of scikit-learn's diabetes set (Efron et al. 2004): age, sex, body
-mass, blood pressure, six blood values, and the progress of the disease after a year. They know no
-clinics; we deal them out at random, unequally, so here all clients are alike. Two gradient boosted
-quantile regressions give a lower and an upper end; CQR corrects them, group by group.
+mass, blood pressure, six blood values, and the progress of the disease after a year. The data set
+has no clinics. We deal the patients at random to three clinics of unequal size, so the clients have
+the same distribution here. Two gradient boosted quantile regressions give a lower and an upper end
+for each patient, and CQR corrects them, group by group.
 
-With 442 patients a single split says little: the result is averaged over many. It also shows what
-small samples do: coverage is somewhat above what was promised, never a guess.
+With 442 patients a single split says little, so the result is averaged over many splits. It also
+shows what happens with small samples: coverage is somewhat above what was promised.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ GROUPS = gcfcp.Groups(
 
 
 def quantiles(features: np.ndarray, y: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """lo and hi of every patient, (n, 2)."""
+    """The lower and the upper end of every patient, (n, 2), from models of the training rows."""
     ends = []
     for level in (ALPHA / 2, 1 - ALPHA / 2):
         model = GradientBoostingRegressor(
@@ -45,6 +46,7 @@ def quantiles(features: np.ndarray, y: np.ndarray, train: np.ndarray) -> np.ndar
 
 
 def main() -> None:
+    """Compare raw quantiles, one threshold and GC-FCP over many splits, and print the averages."""
     data = load_diabetes(as_frame=True, scaled=False)
     frame, y = data.data, data.target.to_numpy()
     frame = frame.assign(sex=frame["sex"] - 1.5)

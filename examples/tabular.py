@@ -3,14 +3,14 @@
     python examples/tabular.py
 
 The data are real and come with statsmodels: 6,366 women who answered a survey of the magazine
-Redbook in 1974 (Fair 1978, public domain). A model guesses how a woman rates her marriage, from 1
-to 5, from age, years married, children, religion, education and occupations. Groups are
-demographic and overlap. The survey knows no sites; we take the woman's occupation as one, so that
-the sites really differ. Nobody should use this model for anything: the data show how the method
-works, not how marriages do.
+Redbook in 1974 (Fair 1978, public domain). A model predicts how a woman rates her marriage, from 1
+to 5, from her age, years married, children, religion, education and the couple's occupations. The
+groups are demographic, and they overlap. The survey has no sites. We use the woman's occupation as
+her site, so that the sites really differ. Nobody should use this model for anything. It is here to
+show how the method works.
 
-Everything goes through files, as it would between real sites: a summary for each site, one
-predictor, an audit for each site.
+Summaries and the predictor go through files, as they would between real sites. Each site then makes
+an audit.
 """
 
 from __future__ import annotations
@@ -40,11 +40,13 @@ SITES = {"workers": (1, 2), "offices": (3,), "schools and clinics": (4,), "manag
 
 
 def main(folder: Path) -> None:
+    """Summarise, calibrate and audit, with the files in `folder`; print each step."""
     records = fair.load_pandas().data.sample(frac=1, random_state=0).reset_index(drop=True)
     ratings = records["rate_marriage"].astype(int).to_numpy() - 1
     features = records.drop(columns=["rate_marriage", "affairs"]).to_numpy()
     membership = GROUPS.membership(records)
-    part = np.digitize(np.arange(len(records)), [1000, 4000])  # 0 trains, 1 calibrates, 2 tests
+    # Part 0 is used to train, part 1 to calibrate, part 2 to test.
+    part = np.digitize(np.arange(len(records)), [1000, 4000])
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     model.fit(features[part == 0], ratings[part == 0])
     probabilities = model.predict_proba(features)
@@ -62,7 +64,7 @@ def main(folder: Path) -> None:
         told = summary.disclosure
         print(
             f"  {name:20} {told.records:5,} records -> {told.bytes:6,} bytes, "
-            f"{told.suppressed} records in cells too small to show"
+            f"{told.suppressed} records in cells that are too small to show"
         )
 
     print("\nAt the server: plan, calibrate, one predictor for all")
@@ -73,7 +75,7 @@ def main(folder: Path) -> None:
     calibration = gcfcp.calibrate(summaries, ALPHA, "proportional")
     gcfcp.Predictor(score, calibration).save(folder / "predictor.json")
 
-    print("\nAt each site again: count who was covered; counts alone leave")
+    print("\nAt each site again: count how many were covered; only counts leave the site")
     predictor = gcfcp.Predictor.load(folder / "predictor.json")
     clients = {}
     for name, here in at.items():

@@ -2,10 +2,10 @@
 
 The 20,190 person-years come with statsmodels (`statsmodels.datasets.randhie`, public domain). The
 outcome is the number of visits in the year, and the model is a Poisson regression. The clients are
-the three kinds of insurance plan (free care, a coinsurance of 25 to 50 %, and of 95 % or more). They
-are real, and they differ. The groups are self-rated health, limitations and chronic diseases, and
-they overlap. A person contributes up to five years, which are not independent. The splits ignore
-this: they are by person-year.
+the three kinds of insurance plan (free care, a coinsurance of 25 to 50 %, and of 95 % or more).
+They are real, and they differ. The groups are self-rated health, limitations and chronic diseases,
+and they overlap. A person contributes up to five years, which are not independent. The splits
+ignore this: they are by person-year.
 """
 
 from __future__ import annotations

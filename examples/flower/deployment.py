@@ -1,7 +1,7 @@
-"""Flower's processes on one machine, started, watched and stopped: a SuperLink, SuperNodes, runs.
+"""Start, watch and stop Flower's processes on one machine: a SuperLink, SuperNodes, runs.
 
-Everything is stopped by its process number when the `with` block ends, children included, and
-Flower's own state lives in the deployment's directory, not in the home directory.
+When the `with` block ends, every process and its children are stopped, each by its process number.
+Flower's own state is kept in the deployment's directory and not in the home directory.
 """
 
 from __future__ import annotations
@@ -21,11 +21,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-NAME = "gcfcp"  # of the SuperLink, in Flower's configuration
+NAME = "gcfcp"  # Flower's configuration knows the SuperLink by this name.
 
 
 class Deployment:
-    """A SuperLink on `host` with TLS and node authentication, and what is connected to it."""
+    """A SuperLink on `host` with TLS and node authentication, and the nodes connected to it.
+
+    directory: Logs and Flower's state are written here. keys: The directory that keys.py made.
+    echo: It is called with every command, and with what the server says during a run.
+    """
 
     def __init__(
         self,
@@ -44,33 +48,36 @@ class Deployment:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Nodes first: a node that loses its server would only complain.
+        # The nodes are stopped first, because a node that loses its server logs errors.
         for name in reversed(list(self.processes)):
             self.stop(name)
         self.sweep()
 
     def sweep(self) -> None:
-        """End what outlived its parent: a node that is refused leaves a helper behind."""
+        """End processes that outlived their parent. A node that is refused leaves one behind."""
         end_all(started_in(self.home))
 
     @property
     def address(self) -> str:
+        """The SuperLink's host and port."""
         return f"{self.host}:{self.port}"
 
     @property
     def environment(self) -> dict[str, str]:
+        """The environment variables of all processes."""
         return os.environ | {
             "FLWR_HOME": str(self.home),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-            # SuperLink and SuperNode start further programs of Flower's by name.
+            # SuperLink and SuperNode start other programs of Flower by name.
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
         }
 
     # --- the server
 
     def start_superlink(self) -> None:
+        """Start the SuperLink, and wait until it answers."""
         keys = self.keys
         self._start(
             "superlink",
@@ -96,13 +103,13 @@ class Deployment:
             return False
 
     def register(self, client: str) -> None:
-        """Let the node with this public key in."""
+        """Allow the node with this client's public key to connect."""
         self.flwr(f"supernode register {self.keys}/{client}.pub {NAME} --format json")
 
     # --- the sites
 
     def start_node(self, client: str, config: dict[str, Any]) -> None:
-        """A SuperNode with the key of `client` and a node configuration."""
+        """Start a SuperNode with the key of `client` and this node configuration."""
         pairs = " ".join(f"{k}={json.dumps(v)}" for k, v in config.items())
         self._start(
             client,
@@ -113,12 +120,13 @@ class Deployment:
         )
 
     def wait_for_node(self, client: str) -> None:
+        """Wait until the client's SuperNode is connected."""
         self.wait(f"{client} to connect", lambda: "SuperNode ID" in self.log(client))
 
     # --- runs
 
     def run(self, app: Path, config: dict[str, Any], timeout: float = 120) -> str:
-        """`flwr run`, then wait for its end; the last status, such as finished:completed."""
+        """Start a run and wait for its end. Return its last status, such as finished:completed."""
         number = self.submit(app, config)
         self.follow(number)
         end = time.monotonic() + timeout
@@ -129,14 +137,16 @@ class Deployment:
         return status
 
     def submit(self, app: Path, config: dict[str, Any]) -> str:
+        """Start a run, and return its number."""
         pairs = " ".join(f"{k}={json.dumps(v)}" for k, v in config.items())
         return str(self.flwr(f"run {app} {NAME} -c {shlex.quote(pairs)} --format json")["run-id"])
 
     def status(self, number: str) -> str:
+        """The status of the run with this number."""
         return str(self.flwr(f"list {NAME} --run-id {number} --format json")["runs"][0]["status"])
 
     def follow(self, number: str) -> None:
-        """Show what the server says as it goes, until the run ends: who has answered."""
+        """Pass on what the server says during the run, such as who has answered."""
         with subprocess.Popen(
             ["flwr", "log", number, NAME],
             env=self.environment,
@@ -151,7 +161,7 @@ class Deployment:
                     self.echo(line.rstrip())
 
     def flwr(self, command: str) -> dict[str, Any]:
-        """What `flwr COMMAND` answers, as JSON."""
+        """Run `flwr COMMAND`, and return its answer, which is JSON."""
         if not command.startswith("list"):
             self.echo(f"$ flwr {command}")
         done = subprocess.run(
@@ -172,6 +182,7 @@ class Deployment:
     # --- processes
 
     def _start(self, name: str, command: str) -> None:
+        """Start a process whose output goes to the log file of this name."""
         self.echo(f"$ {command}")
         with open(self.log_file(name), "wb") as log:
             self.processes[name] = subprocess.Popen(
@@ -190,6 +201,7 @@ class Deployment:
         return self.log_file(name).read_text(errors="replace")
 
     def wait(self, what: str, ready: Callable[[], bool], timeout: float = 60) -> None:
+        """Wait until `ready` says so; `what` is named in the error if it never does."""
         end = time.monotonic() + timeout
         while not ready():
             if time.monotonic() > end:
@@ -197,7 +209,7 @@ class Deployment:
             time.sleep(0.1)
 
     def stop(self, name: str, how: int = signal.SIGTERM) -> None:
-        """End a process and all that it started, some of which are in sessions of their own."""
+        """End a process and all processes that it started, also those in other sessions."""
         process = self.processes.pop(name)
         family = descendants(process.pid)
         process.send_signal(how)
@@ -209,11 +221,12 @@ class Deployment:
         end_all(family)
 
 
-Identity = tuple[int, str]  # process number and start time, which together are never reused
+# A process number and a start time. Together they are never used again for another process.
+Identity = tuple[int, str]
 
 
 def end_all(processes: list[Identity], patience: float = 5) -> None:
-    """Wait for these processes to end by themselves, then end them, each by its number."""
+    """Wait `patience` seconds for these processes to end, then end the others by their numbers."""
     end = time.monotonic() + patience
     while any(map(is_alive, processes)) and time.monotonic() < end:
         time.sleep(0.05)
@@ -222,7 +235,7 @@ def end_all(processes: list[Identity], patience: float = 5) -> None:
 
 
 def started_in(home: Path) -> list[Identity]:
-    """The processes whose Flower home is this directory, whoever their parent is now."""
+    """The processes whose Flower home is this directory, whatever their parent is now."""
     mark = f"FLWR_HOME={home}".encode()
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
@@ -236,7 +249,7 @@ def started_in(home: Path) -> list[Identity]:
 
 
 def descendants(pid: int) -> list[Identity]:
-    """All processes below `pid`, from /proc (on other systems: none are found)."""
+    """All processes that `pid` started, directly or not. Without /proc, none are found."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         fields = _stat(entry)
@@ -251,7 +264,7 @@ def descendants(pid: int) -> list[Identity]:
 
 
 def _stat(path: Path) -> list[str]:
-    """The fields of /proc/PID/stat after the name, which may itself hold blanks."""
+    """The fields of /proc/PID/stat after the process's name, which may contain blanks."""
     try:
         return path.read_text().rpartition(")")[2].split()
     except OSError:
@@ -259,16 +272,19 @@ def _stat(path: Path) -> list[str]:
 
 
 def _started(pid: int) -> str:
+    """When the process started, or "" if there is no such process."""
     fields = _stat(Path(f"/proc/{pid}/stat"))
     return fields[19] if fields else ""
 
 
 def is_alive(identity: Identity) -> bool:
+    """Whether this very process still runs."""
     fields = _stat(Path(f"/proc/{identity[0]}/stat"))
     return bool(fields) and fields[19] == identity[1] and fields[0] != "Z"
 
 
 def free_port(host: str) -> int:
+    """A port that no process uses at the moment."""
     with socket.socket() as s:
         s.bind((host, 0))
         return int(s.getsockname()[1])

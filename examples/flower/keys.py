@@ -1,13 +1,15 @@
-"""Keys and certificates for a deployment, made locally: `python keys.py DIRECTORY NAME...`.
+"""Make keys and certificates for a deployment: `python keys.py DIRECTORY NAME...`.
 
-    ca.crt                      give it to every site: it proves who the server is
-    server.pem, server.key      the SuperLink's; --address adds the names and addresses it is
-                                reached by (default: 127.0.0.1 and localhost)
-    NAME, NAME.pub              each client's; NAME stays at the site, NAME.pub goes to the server
-    roster.toml                 which key may speak for which client, for the server
+    ca.crt                      Give it to every site. It proves who the server is.
+    server.pem, server.key      The certificate and the key of the SuperLink. --address gives the
+                                names and addresses by which it is reached (127.0.0.1 and localhost
+                                unless given).
+    NAME, NAME.pub              The key pair of each client. NAME stays at the site, and NAME.pub
+                                goes to the server.
+    roster.toml                 It tells the server which key may speak for which client.
 
-In earnest each site makes its own pair (`ssh-keygen -t ecdsa -b 384 -N "" -f NAME`) and sends only
-NAME.pub; and the certificate may come from the organisation's own authority instead.
+In a real deployment each site makes its own key pair (`ssh-keygen -t ecdsa -b 384 -N "" -f NAME`)
+and sends only NAME.pub. The certificate may come from the organisation's own authority instead.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-DAYS = 365
+DAYS = 365  # For so long the certificates are valid.
 
 
 def make_keys(directory: Path, clients: list[str], addresses: list[str]) -> None:
-    """Everything that the docstring lists."""
+    """Write every file that the module's docstring lists."""
     directory.mkdir(parents=True, exist_ok=True)
     make_certificates(directory, addresses)
     for client in clients:
@@ -37,7 +39,7 @@ def make_keys(directory: Path, clients: list[str], addresses: list[str]) -> None
 
 
 def make_node_key(path: Path) -> None:
-    """An OpenSSH ECDSA P-384 pair: `path` and `path`.pub."""
+    """Write a key pair (OpenSSH, ECDSA P-384) to `path` and `path`.pub."""
     key = ec.generate_private_key(ec.SECP384R1())
     _write_secret(
         path,
@@ -54,7 +56,10 @@ def make_node_key(path: Path) -> None:
 
 
 def make_certificates(directory: Path, addresses: list[str]) -> None:
-    """An authority of our own, whose key is forgotten at once, and a server's certificate by it."""
+    """Write an authority's certificate, and the server's, which it signs.
+
+    The authority's key is not kept, so nobody can sign another certificate with it.
+    """
     authority = ec.generate_private_key(ec.SECP384R1())
     name = _name("gcfcp example authority")
     root = _certificate(name, authority.public_key(), name, authority, None)
@@ -80,6 +85,7 @@ def _certificate(
     signer: ec.EllipticCurvePrivateKey,
     addresses: list[str] | None,
 ) -> x509.Certificate:
+    """A certificate: an authority's if `addresses` is None, else a server's for these addresses."""
     now = datetime.datetime.now(datetime.UTC)
     builder = (
         x509.CertificateBuilder()
@@ -115,6 +121,7 @@ def _certificate(
 
 
 def _alternative(address: str) -> x509.GeneralName:
+    """The address as a certificate names it: an IP address or a DNS name."""
     try:
         return x509.IPAddress(ipaddress.ip_address(address))
     except ValueError:
@@ -122,6 +129,7 @@ def _alternative(address: str) -> x509.GeneralName:
 
 
 def _write_secret(path: Path, data: bytes) -> None:
+    """Write a file that only its owner can read."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(data)
 

@@ -1,7 +1,8 @@
-"""A thousand clients on this machine, in Flower's simulation: `python simulation.py [CLIENTS]`.
+"""Run a thousand clients on this machine in Flower's simulation: `python simulation.py [CLIENTS]`.
 
-The apps are those of a deployment; only who runs them differs. Needs gcfcp[flower-sim] (Ray).
-Each client has its own data (invented here): a site writes one function, `load`.
+The apps are the same as in a deployment. Only the processes that run them differ. The simulation
+needs the extra gcfcp[flower-sim], which installs Ray. Each client has its own invented data. A real
+site would write one function of its own, `load`.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ def data_of(k: int) -> tuple[Any, Any]:
 
 
 def load(question: Question, node: Any) -> tuple[Any, Any]:
-    """What a site writes: its scores, and who belongs to the groups that it was asked about."""
+    """The one function that a site writes: its scores, and the memberships of its records."""
     return data_of(int(node["partition-id"]))
 
 
 def main() -> int:
+    """Run one round and print the thresholds of the predictor."""
     parser = argparse.ArgumentParser(description="Simulate many clients")
     parser.add_argument("clients", nargs="?", type=int, default=1000)
     parser.add_argument("--output", type=Path, default=Path("simulated-round"))

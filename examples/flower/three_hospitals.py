@@ -2,10 +2,11 @@
 
     python examples/flower/three_hospitals.py [--directory hospitals] [--keep-running]
 
-Makes data (invented: a risk model that is worse for the old), keys and certificates; starts a
-SuperLink with TLS and node authentication and three SuperNodes; runs one round with an audit;
-stops everything. Each command is printed, so that the same can be done on four machines: see the
-guide, docs/flower.md.
+The program invents data (of a risk model that is worse for old people) and makes keys and
+certificates. It starts a SuperLink, which is Flower's server process, with TLS and node
+authentication, and three SuperNodes, which are its client processes. It runs one round with an
+audit, and stops everything. It prints each command, so that the same can be done on four machines.
+The guide is docs/flower.md.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ female = "sex = 'F'"
 
 
 def make_site(directory: Path, seed: int, records: int) -> None:
-    """calibration.csv and audit.csv of one hospital: probabilities of three outcomes, and y."""
+    """Write a hospital's calibration.csv and audit.csv: probabilities of three outcomes, and y."""
     rng = np.random.default_rng(seed)
     directory.mkdir(parents=True, exist_ok=True)
     for name, n in (("calibration", records), ("audit", records)):
         age = rng.integers(18, 95, n)
         logits = rng.normal(size=(n, 3)) * 2 + rng.normal(size=3) * 0.3
         p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-        # What happens follows the model for the young, and only loosely for the old.
+        # For young people outcomes follow the model, for old people only loosely.
         real = np.where((age >= 65)[:, None], 0.5 * p + 0.5 / 3, p)
         y = (rng.random((n, 1)) > real.cumsum(axis=1)).sum(axis=1).clip(max=2)
         sex = np.where(rng.random(n) < 0.5, "F", "M")
@@ -51,7 +52,7 @@ def make_site(directory: Path, seed: int, records: int) -> None:
 
 
 def node_config(site: Path, client: str) -> dict[str, str | int]:
-    """What this hospital says to its SuperNode: who it is, where its data are, what it allows."""
+    """What this hospital tells its SuperNode: its name, where its data are, what it allows."""
     return {
         "client": client,
         "data": str(site / "calibration.csv"),
@@ -63,7 +64,7 @@ def node_config(site: Path, client: str) -> dict[str, str | int]:
 
 
 def run_config(server: Path) -> dict[str, str | int | float | bool]:
-    """What the server asks for."""
+    """What the server asks the hospitals for, and where it writes the result."""
     return {
         "groups": str(server / "groups.toml"),
         "clients": str(server.parent / "keys/roster.toml"),
@@ -78,6 +79,7 @@ def run_config(server: Path) -> dict[str, str | int | float | bool]:
 
 
 def main() -> int:
+    """Run everything; the exit code is 0 if the round ended in a calibration."""
     parser = argparse.ArgumentParser(description="Three hospitals on one machine")
     parser.add_argument("--directory", type=Path, help="where everything is left to look at")
     parser.add_argument("--keep-running", action="store_true", help="wait for Enter before the end")

@@ -1,8 +1,8 @@
 """Mutations that know what the inputs are made of: JSON fields, numbers, SQL words, cells.
 
-Bytes flipped at random hardly ever leave JSON valid, so most of what a fuzzer would try would be
-refused by the parser. `mutate` changes one or a few places of the structure instead (and bytes,
-sometimes). Deterministic for a given generator.
+Bytes that are flipped at random hardly ever leave JSON valid, so the parser would refuse most
+inputs of a plain fuzzer. `mutate` changes one or a few places of the structure instead, and only
+sometimes bytes. The same state of the generator always gives the same mutation.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Mutation = Callable[[bytes, random.Random], bytes]
 
 
 def mutate(name: str, data: bytes, chance: random.Random) -> bytes:
-    """Another input of this target, near `data`."""
+    """Another input for this target, with one to four changes of `data`."""
     for _ in range(chance.choice((1, 1, 1, 2, 4))):
         structured = STRUCTURED[name] if chance.random() < 0.8 else flipped
         data = structured(data, chance)
@@ -58,7 +58,7 @@ def mutate(name: str, data: bytes, chance: random.Random) -> bytes:
 
 
 def flipped(data: bytes, chance: random.Random) -> bytes:
-    """Bytes changed, removed, repeated or inserted."""
+    """The data with some bytes changed, removed, repeated or reversed."""
     if not data:
         return bytes(chance.randrange(256) for _ in range(8))
     i = chance.randrange(len(data))
@@ -77,7 +77,7 @@ def flipped(data: bytes, chance: random.Random) -> bytes:
 
 
 def in_json(data: bytes, chance: random.Random) -> bytes:
-    """One place of a JSON text: replaced, removed, repeated, renamed or nested."""
+    """The JSON text with one value replaced, removed, repeated, shuffled or put elsewhere."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
@@ -109,7 +109,7 @@ def in_json(data: bytes, chance: random.Random) -> bytes:
 
 
 def _place(value: Any, chance: random.Random) -> tuple[Any, Any]:
-    """Some container within the value and a key of it."""
+    """A random place in the value: an object or a list, and a key or an index of it."""
     holder, key = None, None
     while isinstance(value, dict | list) and value:
         holder = value
@@ -123,6 +123,7 @@ def _place(value: Any, chance: random.Random) -> tuple[Any, Any]:
 
 
 def _other(value: Any, chance: random.Random) -> Any:
+    """Another value in the place of this one, mostly of the same type."""
     if isinstance(value, int | float) and not isinstance(value, bool) and chance.random() < 0.7:
         near = [value + 1, value - 1, -value, value * 2, value // 3 if abs(value) < 1e300 else 0]
         return chance.choice(near + NUMBERS)
@@ -132,14 +133,14 @@ def _other(value: Any, chance: random.Random) -> Any:
 
 
 def in_container(data: bytes, chance: random.Random) -> bytes:
-    """A field of the header, a number of the body, or the flags."""
+    """The input with a field of the header, a number of the body, or the flags changed."""
     flags, header, body = targets.split(data)
     choice = chance.random()
     if choice < 0.1:
         return targets.join(chance.randrange(256), header, body)
     if choice < 0.6 or not body:
         return targets.join(flags, in_json(header, chance).replace(b"\xff", b""), body)
-    if choice < 0.8 and len(body) >= 8:  # the representatives stand at the end
+    if choice < 0.8 and len(body) >= 8:  # The representatives are at the end of the body.
         at = len(body) - 8 * chance.randrange(1, 1 + len(body) // 8)
         number = struct.pack("<d", chance.choice(DOUBLES))
         return targets.join(flags, header, body[:at] + number + body[at + 8 :])
@@ -151,7 +152,7 @@ def in_container(data: bytes, chance: random.Random) -> bytes:
 
 
 def in_toml(data: bytes, chance: random.Random) -> bytes:
-    """A word put into a condition, a line repeated, or deep nesting."""
+    """The file with a word put into a condition or a line repeated, or a deeply nested one."""
     choice = chance.random()
     if choice < 0.01:
         bracket = chance.choice((b"[", b"{a=", b"a."))
@@ -178,7 +179,7 @@ def in_toml(data: bytes, chance: random.Random) -> bytes:
 
 
 def in_table(data: bytes, chance: random.Random) -> bytes:
-    """A cell, a column or a line of a CSV file."""
+    """The CSV file with a cell or a column name changed, or a line repeated or removed."""
     lines = data.split(b"\n")
     i = chance.randrange(len(lines))
     choice = chance.random()

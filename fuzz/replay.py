@@ -1,7 +1,8 @@
-"""Mutations of the seeds without coverage guidance: python -m fuzz.replay TARGET N [SEED].
+"""Try mutations of the seeds without coverage guidance: python -m fuzz.replay TARGET N [SEED].
 
-Guidance prefers small inputs that are refused in new ways; of these every fourth or so is accepted,
-so that calibration, prediction and pages are reached far more often. A defect leaves its input in
+A run with guidance prefers small inputs that are refused in new ways, so it seldom gets beyond
+reading. Of the mutations here up to a fifth are accepted (RESULTS.md has the numbers), so
+calibration, prediction and pages are reached far more often. A defect leaves its input in
 build/fuzz/TARGET/.
 """
 
@@ -17,6 +18,7 @@ ROOT = Path(__file__).resolve().parent
 
 
 def main(name: str, count: int, seed: int) -> None:
+    """Try `count` mutations on one target, and print how many of them were accepted."""
     chance = random.Random(seed)
     inputs = [f.read_bytes() for f in sorted((ROOT / "corpus" / name).iterdir())]
     accepted = 0

@@ -1,7 +1,7 @@
-"""Coverage-guided fuzzing of one target: python -m fuzz.run TARGET [-runs=N] [libFuzzer options].
+"""Fuzz one target, guided by coverage: python -m fuzz.run TARGET [-runs=N] [libFuzzer options].
 
-Needs atheris (pip install atheris). Inputs that reach new code are kept in build/fuzz/TARGET, a
-defect stops the run and leaves its input there. A summary of the run is printed at the end.
+This needs atheris (pip install atheris). Inputs that reach new code are kept in build/fuzz/TARGET.
+A defect stops the run and leaves its input there. libFuzzer prints a summary at the end of the run.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent
 
 
 def main() -> None:
+    """Run libFuzzer on the target that the command line names."""
     name, options = sys.argv[1], sys.argv[2:]
     found = ROOT.parent / "build" / "fuzz" / name
     found.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Write the seed corpus anew, small inputs of every kind, good and bad: python -m fuzz.seeds."""
+"""Write the seed corpus anew: python -m fuzz.seeds. It holds small inputs, good and bad ones."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ CORPUS = Path(__file__).resolve().parent / "corpus"
 
 
 def _rows(n: int = 12, infinite: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Scores (n,) and memberships (n, 3); with `infinite`, the last score is +inf."""
     rng = np.random.default_rng(0)
     scores = np.round(rng.random(n), 3)
     if infinite:
@@ -22,6 +23,7 @@ def _rows(n: int = 12, infinite: bool = False) -> tuple[np.ndarray, np.ndarray]:
 
 
 def summaries() -> dict[str, gcfcp.ClientSummary]:
+    """One summary for each option that changes what a summary holds."""
     plain = gcfcp.Groups(["all", "f", "old"])
     told = gcfcp.Groups({"all": "TRUE", "f": "sex = 'F'", "old": "age >= 65"})
     made = {
@@ -39,6 +41,7 @@ def summaries() -> dict[str, gcfcp.ClientSummary]:
 
 
 def predictors() -> dict[str, str]:
+    """The text of one predictor for each of the summaries."""
     made = {}
     for name, summary in summaries().items():
         score = gcfcp.scores.THR() if summary.score == "thr" else summary.score
@@ -49,6 +52,7 @@ def predictors() -> dict[str, str]:
 
 
 def audits() -> dict[str, gcfcp.Audit]:
+    """An audit with counts only, one with set sizes, and one with suppressed cells."""
     scores, membership = _rows(20)
     groups = gcfcp.Groups(["all", "f", "old"])
     return {
@@ -87,7 +91,7 @@ TABLES = {
 
 
 def inputs() -> dict[str, dict[str, bytes]]:
-    """Every seed by target and name."""
+    """All seeds: for each target, the bytes of each seed by its name."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", gcfcp.GCFCPWarning)
         summary = {k: s.to_bytes() for k, s in summaries().items()}

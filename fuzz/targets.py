@@ -1,19 +1,20 @@
-"""What strangers can send, each as a function of bytes that must return or raise GCFCPError.
+"""What strangers can send. Each kind is a function of bytes that must return or raise GCFCPError.
 
-A target decodes its input and, if that succeeds, uses the value as a server or a reader would. It
-returns True if the input was accepted and False if it was refused with a message of one line; any
-other exception, NaN among thresholds, a round trip that changes something, or more than a second of
-processor time is a defect and comes out as it is.
+A target decodes its input and, if that succeeds, uses the value as a server or a reader would.
+`check` runs a target. It returns True if the input was accepted, and False if it was refused with a
+message of one line. Everything else is a defect and ends in an exception: any other error, NaN
+among thresholds, a value that is another one after it was written and read, or more than a second
+of processor time.
 
-A summary and an audit end in a checksum, which no mutation would survive. Their targets therefore
-take the content only, `flags header 0xff body`, and put the container around it:
+A summary and an audit end in a checksum, which would be wrong after any mutation. Their targets
+therefore take only the content, `flags header 0xff body`, and put the container around it. (The
+byte 0xff cannot occur in UTF-8.) The flags repair other fields, so that a mutation of one field is
+not refused because of another:
 
     flags & 1   write the header in its canonical form
     flags & 2   make the groups' fingerprint match
     flags & 4   make the stated sizes match the body
     flags & 8   make n match the counts
-
-so that a mutation of one field is not refused for the sake of another. 0xff cannot occur in UTF-8.
 """
 
 from __future__ import annotations
@@ -39,18 +40,19 @@ from gcfcp.cli import printing
 from gcfcp.errors import GCFCPError, GCFCPWarning
 
 SECONDS = 1.0
-"""Processor time that one input may take."""
+"""The most processor time that one input may take."""
 
-LONGEST_MESSAGE = 2000
+LONGEST_MESSAGE = 2000  # An error message may have this many characters.
+# The flags of the module's docstring.
 CANONICAL, FINGERPRINT, SIZES, TOTAL = 1, 2, 4, 8
 
 
-class Defect(AssertionError):  # noqa: N818 (it is the finding, not a failure of ours)
-    """Something came out of an input that must not."""
+class Defect(AssertionError):  # noqa: N818 (it is what the fuzzer looks for, not its failure)
+    """An input had an outcome that must not be."""
 
 
 def check(name: str, data: bytes) -> bool:
-    """Run one target on one input; True if it was accepted."""
+    """Run one target on one input, and return whether the input was accepted."""
     start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GCFCPWarning)
@@ -72,17 +74,19 @@ def check(name: str, data: bytes) -> bool:
 
 
 def split(data: bytes) -> tuple[int, bytes, bytes]:
+    """Flags, header and body of a target's input."""
     flags, content = (data[0], data[1:]) if data else (0, b"")
     header, _, body = content.partition(b"\xff")
     return flags, header, body
 
 
 def join(flags: int, header: bytes, body: bytes) -> bytes:
+    """The target's input with these flags, header and body."""
     return bytes([flags]) + header + b"\xff" + body
 
 
 def container(kind: bytes, data: bytes) -> bytes:
-    """The file that a target's input stands for."""
+    """The file for a target's input: its content in a container of this kind."""
     flags, header, body = split(data)
     with contextlib.suppress(*codec.MALFORMED):
         fields = json.loads(header)
@@ -93,6 +97,7 @@ def container(kind: bytes, data: bytes) -> bytes:
 
 
 def _mended(flags: int, fields: dict[str, Any], size: int, body: bytes) -> bytes:
+    """The header with the fields repaired that the flags name; `size` is that of the body."""
     if flags & FINGERPRINT:
         groups = gcfcp.Groups(fields["groups"], fields["predicates"])
         fields["fingerprint"] = groups.fingerprint
@@ -118,7 +123,7 @@ def _mended(flags: int, fields: dict[str, Any], size: int, body: bytes) -> bytes
 
 
 def content(whole: bytes, flags: int = CANONICAL | FINGERPRINT | TOTAL) -> bytes:
-    """The target's input that stands for a file."""
+    """The target's input for a file: the reverse of `container`."""
     (length,) = struct.unpack("<I", whole[8:12])
     return join(flags, whole[12 : 12 + length], whole[12 + length : -32])
 
@@ -127,7 +132,7 @@ def content(whole: bytes, flags: int = CANONICAL | FINGERPRINT | TOTAL) -> bytes
 
 
 def raw(data: bytes) -> None:
-    """Files of any kind, checksum and all, as `gcfcp inspect` takes them."""
+    """A file of any kind with its checksum, as `gcfcp inspect` takes it."""
     errors = []
     for decode in (gcfcp.ClientSummary.from_bytes, Audit.from_bytes, gcfcp.Predictor.from_json):
         try:
@@ -139,7 +144,7 @@ def raw(data: bytes) -> None:
 
 
 def summary(data: bytes) -> None:
-    """A client's summary: decoded, planned with, calibrated with, merged."""
+    """A client's summary. It is decoded, shown, and used for a plan, a merge and a calibration."""
     whole = container(b"S", data)
     found = gcfcp.ClientSummary.from_bytes(whole)
     if found.to_bytes() != whole:
@@ -150,7 +155,10 @@ def summary(data: bytes) -> None:
 
 
 def use_summary(found: gcfcp.ClientSummary, choice: int = 0) -> None:
-    """Whatever a server does with a summary that decodes: valid results, or GCFCPError."""
+    """Do all that a server does with a summary. Each step must succeed or raise GCFCPError.
+
+    The bits of `choice` choose the rule, the merge, alpha and delta.
+    """
     rule = "max" if choice & 16 else "simultaneous"
     way = "recompress" if choice & 32 else "pool"
     alpha = 0.1 if choice & 64 else 0.37
@@ -170,6 +178,7 @@ def use_summary(found: gcfcp.ClientSummary, choice: int = 0) -> None:
 
 
 def _calibrated(found: gcfcp.ClientSummary, alpha: float, way: str, rule: str) -> None:
+    """Calibrate, save and load; the thresholds must be numbers and must not change."""
     calibration = gcfcp.calibrate([found], alpha, merge=way, rule=rule)
     thresholds = calibration.thresholds(found.membership)
     if np.isnan(thresholds).any():
@@ -182,7 +191,7 @@ def _calibrated(found: gcfcp.ClientSummary, alpha: float, way: str, rule: str) -
 
 
 def audit(data: bytes) -> None:
-    """An audit: decoded, shown, merged."""
+    """An audit. It is decoded, shown and merged."""
     whole = container(b"A", data)
     found = Audit.from_bytes(whole)
     if Audit.from_bytes(found.to_bytes()) != found:
@@ -198,7 +207,7 @@ def audit(data: bytes) -> None:
 
 
 def predictor(data: bytes) -> None:
-    """A predictor's file: decoded, shown, predicted with, and sometimes made into a page."""
+    """A predictor's file. It is decoded, shown, used to predict, and sometimes made into a page."""
     found = gcfcp.Predictor.from_json(data)
     if _some(data, 4):
         _show(lambda: printing.show_predictor(found, data, False))
@@ -226,7 +235,7 @@ _FRAME = {
 
 
 def groups(data: bytes) -> None:
-    """A groups file, and who belongs to its groups."""
+    """A groups file. It is read, written again, and applied to a small table."""
     import polars as pl
 
     with tempfile.NamedTemporaryFile(suffix=".toml", dir=_memory()) as file:
@@ -241,7 +250,7 @@ def groups(data: bytes) -> None:
 
 
 def table(data: bytes) -> None:
-    """A CSV or Parquet file with scores of any kind."""
+    """A CSV file with scores of any kind. It is summarised."""
     with tempfile.NamedTemporaryFile(suffix=".csv", dir=_memory()) as file:
         file.write(data)
         file.flush()
@@ -260,7 +269,7 @@ def table(data: bytes) -> None:
 
 
 def _show(draw: Callable[[], None]) -> None:
-    """What a terminal would show must be free of what moves its cursor."""
+    """Draw on a terminal that is a string. What is drawn must not contain control characters."""
     with contextlib.redirect_stdout(io.StringIO()) as out:
         draw()
     shown = out.getvalue()
@@ -269,11 +278,12 @@ def _show(draw: Callable[[], None]) -> None:
 
 
 def _some(data: bytes, one_in: int) -> bool:
-    """Whether this input is one of those that costly uses are tried on."""
+    """Whether this input is one of those (one in `one_in`) on which costly uses are tried."""
     return hashlib.sha256(data).digest()[0] % one_in == 0
 
 
 def _memory() -> str | None:
+    """A directory in memory for temporary files, or None if there is none."""
     return "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 

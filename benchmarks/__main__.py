@@ -1,4 +1,4 @@
-"""`python -m benchmarks [--quick] [--only CASE ...]`"""
+"""Run the benchmarks: `python -m benchmarks [--quick] [--only CASE ...]`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.peers import install_conditionalconformal
 
 _RESULTS = Path(__file__).resolve().parent / "results"
 _ROOT = _RESULTS.parent.parent
-_OTHER_RESULTS = _ROOT / "build" / "benchmarks"  # of quick runs, and of some cases alone
+_OTHER_RESULTS = _ROOT / "build" / "benchmarks"  # For quick runs, and for runs of some cases only.
 
 
 def _arguments(given: list[str] | None) -> argparse.Namespace:
@@ -30,16 +30,16 @@ def _arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--install-peers",
         action="store_true",
-        help="make the environment that conditionalconformal needs, if it is not there",
+        help="make the environment that conditionalconformal needs, if it does not exist",
     )
     return parser.parse_args(given)
 
 
 def run(names: list[str], scale: Scale) -> list[Case]:
-    """Run cases by name, and print each as it is done."""
+    """Run the cases with these names, and print each as soon as it is done."""
     cases = []
     with warnings.catch_warnings():
-        # Rare atoms of the synthetic families have no finite threshold, rightly.
+        # Rare atoms of the synthetic families have too few records for a finite threshold.
         warnings.simplefilter("ignore", gcfcp.GCFCPWarning)
         for name in names:
             began = time.perf_counter()
@@ -51,6 +51,11 @@ def run(names: list[str], scale: Scale) -> list[Case]:
 
 
 def main(given: list[str] | None = None) -> int:
+    """Run the benchmarks and write the results.
+
+    A whole run writes into benchmarks/results, the README and docs/images. Every other run writes
+    into build/benchmarks, unless --output names a folder.
+    """
     arguments = _arguments(given)
     if arguments.install_peers:
         install_conditionalconformal()

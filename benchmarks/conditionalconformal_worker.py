@@ -1,8 +1,9 @@
-"""conditionalconformal in a process of its own, which may have an older NumPy.
+"""Run conditionalconformal in a process of its own, which may have an older NumPy.
 
-Needs NumPy and conditionalconformal only. Reads one path of a .npz file per line (scores, phi,
-rows, quantile, warm), computes the cutoffs of all rows and answers with one line of JSON. With
-warm = 1 it keeps the problem and its calibration solution from the line before.
+The process needs only NumPy and conditionalconformal. It reads the path of one .npz file from each
+line of its input (scores, phi, rows, quantile, warm), computes the cutoffs of all rows, and answers
+with one line of JSON. With warm = 1 it keeps the problem and its calibration solution from the line
+before.
 """
 
 import gc
@@ -27,7 +28,7 @@ def main():
         try:
             problem = dict(np.load(line.strip()))
             gc.collect()
-            gc.disable()  # as for everyone in the race
+            gc.disable()  # `measure.race` does the same for every other contestant.
             began = time.process_time()
             if peer is None or not problem["warm"]:
                 peer = setup(problem)

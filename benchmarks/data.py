@@ -1,4 +1,4 @@
-"""The problems: synthetic, seeded, in the sizes and shapes of the paper's experiments."""
+"""The problems: synthetic data with fixed seeds, in the sizes of the paper's experiments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Labelled:
-    """Probabilities (n, L) with labels; groups are windows of the predicted label."""
+    """Probabilities (n, L), labels (n,), memberships (n, G) and the client (n,) of each record."""
 
     probabilities: Floats
     labels: Ints
@@ -25,7 +25,10 @@ class Labelled:
 
 
 def cifar_sized(n: int, seed: int) -> Labelled:
-    """10 labels, 4 overlapping windows of predicted labels (5 atoms), 5 clients by label."""
+    """A problem of the size of CIFAR-10: 10 labels and 5 clients with two labels each.
+
+    The groups are 4 overlapping windows of the predicted label, which make 5 atoms.
+    """
     rng = np.random.default_rng(seed)
     labels = rng.integers(10, size=n)
     logits = rng.normal(size=(n, 10)) * rng.uniform(0.5, 2.0, size=(n, 1))
@@ -40,7 +43,7 @@ def cifar_sized(n: int, seed: int) -> Labelled:
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores with memberships, by client."""
+    """Scores (n,), memberships (n, G) and the client (n,) of each record."""
 
     scores: Floats
     membership: Bools
@@ -48,6 +51,7 @@ class Scored:
 
     @property
     def clients(self) -> list[tuple[Floats, Bools]]:
+        """The scores and memberships of each client."""
         return [
             (self.scores[self.client == k], self.membership[self.client == k])
             for k in range(int(self.client.max()) + 1)
@@ -55,11 +59,15 @@ class Scored:
 
     @property
     def groups(self) -> gcfcp.Groups:
+        """A family with as many groups as the memberships have columns."""
         return gcfcp.Groups([f"G{g + 1}" for g in range(self.membership.shape[1])])
 
 
 def imagenet_sized(n: int, seed: int, clients: int = 10) -> Scored:
-    """10 semantic groups x 5 levels of ambiguity: 15 groups, each record in two, 50 atoms."""
+    """A problem of the size of ImageNet: 15 groups and 50 atoms.
+
+    Each record is in one of 10 semantic groups and in one of 5 groups by ambiguity.
+    """
     rng = np.random.default_rng(seed)
     semantic, ambiguity = rng.integers(10, size=n), rng.integers(5, size=n)
     membership = np.zeros((n, 15), dtype=bool)
@@ -70,9 +78,9 @@ def imagenet_sized(n: int, seed: int, clients: int = 10) -> Scored:
 
 
 def overlapping(n: int, groups: int, atoms: int, seed: int) -> Scored:
-    """`atoms` random combinations of `groups` (as many as there are), some of them rare.
+    """n records in `atoms` random combinations of `groups` (or in all, if there are fewer).
 
-    The first atoms are the single groups, so that no group depends on others.
+    Each group by itself is one of the atoms, so that no group depends on the others.
     """
     rng = np.random.default_rng(seed)
     atoms = min(atoms, 2**groups - 1)
@@ -91,7 +99,7 @@ def overlapping(n: int, groups: int, atoms: int, seed: int) -> Scored:
 
 
 def seven_atoms(n: int, seed: int) -> Scored:
-    """3 overlapping groups, all their 7 combinations: a client of the growth with clients."""
+    """n records in 3 overlapping groups and all their 7 combinations, for one client of many."""
     rng = np.random.default_rng(seed)
     patterns = np.array([[int(b) for b in f"{i:03b}"] for i in range(1, 8)], dtype=bool)
     return Scored(

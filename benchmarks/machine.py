@@ -1,4 +1,4 @@
-"""Where figures come from: the machine, the versions, the threads."""
+"""Where the figures come from: the machine, the versions of the libraries, the threads."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLAR
 
 
 def _processor() -> str:
+    """The name of the processor."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -27,6 +28,7 @@ def _processor() -> str:
 
 
 def _memory_gb() -> float | None:
+    """The machine's memory in GB, or None if the system does not tell."""
     try:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
     except (AttributeError, ValueError, OSError):
@@ -34,8 +36,11 @@ def _memory_gb() -> float | None:
 
 
 def one_thread() -> AbstractContextManager[Any]:
-    """One BLAS thread for everyone: the matrices here are so small that more of them cost the
-    peers (and us) more than they bring. Needs threadpoolctl; the record says what was in force."""
+    """Limit BLAS to one thread for every contestant.
+
+    The matrices here are so small that more threads cost everyone more than they gain. Without
+    threadpoolctl there is no limit. The results say how many threads there were.
+    """
     try:
         from threadpoolctl import threadpool_limits
     except ImportError:
@@ -45,6 +50,7 @@ def one_thread() -> AbstractContextManager[Any]:
 
 
 def _blas_threads() -> list[dict[str, Any]]:
+    """Each BLAS library that is loaded, with its number of threads."""
     try:
         from threadpoolctl import threadpool_info
     except ImportError:
@@ -53,7 +59,7 @@ def _blas_threads() -> list[dict[str, Any]]:
 
 
 def _commit() -> str:
-    """The commit of the source that is measured; with a + if it was changed since."""
+    """The commit of the code that is measured, with a + if the code was changed since."""
     git = ["git", "-C", str(Path(__file__).parent)]
     try:
         head, changed = (
@@ -66,7 +72,7 @@ def _commit() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What a reader needs to judge the figures."""
+    """Everything about this machine that a reader needs to judge the figures."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "command": " ".join(["python -m benchmarks", *sys.argv[1:]]),

@@ -1,9 +1,11 @@
-"""Timings that can be compared, and what a benchmark finds.
+"""Timings that can be compared, and the values that a benchmark returns.
 
-Contestants run in turns, so a machine that is busy for a while slows all of them alike; a ratio is
-the median over the turns of the ratio within a turn. All single timings are kept. What is timed is
-processor time, of all threads of the process: on an idle machine that is what a clock shows for
-contestants of one thread, as all of these are, and on a busy one it is still theirs alone.
+Contestants run in turns, so a machine that is busy for a while slows all of them alike. A ratio is
+taken within each turn, and the median over the turns is reported. All single timings are kept.
+
+What is timed is the processor time of all threads of the process. All contestants use one thread.
+On an idle machine their processor time is what a clock would show, and on a busy machine it does
+not include the time of other programs.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one contestant, a number for each turn."""
+    """The seconds that one contestant took, one number for each turn."""
 
     seconds: tuple[float, ...]
 
@@ -30,15 +32,16 @@ class Timing:
 
     @property
     def spread(self) -> tuple[float, float]:
-        """The quartiles, or what there is."""
+        """The lower and the upper quartile, or the extremes of fewer than three numbers."""
         return quartiles(self.seconds)
 
     def each(self, count: float, once: float = 0.0) -> Timing:
-        """Seconds for one of `count`, with a share of what is paid `once`."""
+        """The seconds for one of `count` items, plus `once`: its share of what is paid once."""
         return Timing(tuple(s / count + once for s in self.seconds))
 
 
 def quartiles(numbers: tuple[float, ...]) -> tuple[float, float]:
+    """The lower and the upper quartile, or the extremes of fewer than three numbers."""
     if len(numbers) < 3:
         return min(numbers), max(numbers)
     low, _, high = statistics.quantiles(numbers, n=4, method="inclusive")
@@ -47,16 +50,16 @@ def quartiles(numbers: tuple[float, ...]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """What a contestant returns that ran in another process and took its own time."""
+    """What a contestant returns if it ran in another process and measured its own time."""
 
     seconds: float
 
 
 def race(contestants: Mapping[str, Callable[[], Any]], turns: int) -> dict[str, Timing]:
-    """Time the contestants in turns. Garbage is collected before each, not during any.
+    """Time the contestants in turns. Garbage is collected before each run and never during one.
 
-    Each turn has another order: where the system has taken back the memory that one contestant
-    gave up, the next one pays for it.
+    Each turn has another order. If the system takes back memory that one contestant gave up, the
+    next one pays for it, and that should not always be the same one.
     """
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     shuffle = random.Random(0).shuffle
@@ -78,12 +81,13 @@ def race(contestants: Mapping[str, Callable[[], Any]], turns: int) -> dict[str, 
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times one contestant's time is another's, turn by turn."""
+    """How many times as long as another one a contestant took, turn by turn."""
 
     by_turn: tuple[float, ...]
 
     @classmethod
     def of(cls, over: Timing, under: Timing) -> Ratio:
+        """The ratio over / under of each turn, or of the medians if their turns differ."""
         if len(over.seconds) != len(under.seconds):
             return cls((over.median / under.median,))
         return cls(tuple(a / b for a, b in zip(over.seconds, under.seconds, strict=True)))
@@ -94,7 +98,7 @@ class Ratio:
 
 
 def peak_memory(run: Callable[[], Any]) -> int:
-    """Bytes that were allocated at most at once while `run` ran, its arguments not included."""
+    """The most bytes that were allocated at once while `run` ran, without its arguments."""
     gc.collect()
     tracemalloc.start()
     try:
@@ -113,15 +117,16 @@ class Target:
     limit: float
     at_least: bool = False
     spread: tuple[float, float] | None = None
-    turns: int | None = None  # of the ratio that `value` is the median of
+    turns: int | None = None  # If `value` is the median of a ratio, the number of its turns.
 
     @property
     def met(self) -> bool:
+        """Whether the value keeps the promise."""
         return self._holds(self.value)
 
     @property
     def narrow(self) -> bool:
-        """Whether a quarter of the turns, or more, would have missed it."""
+        """Whether the target is met, but a quarter of the turns or more would have missed it."""
         return self.met and self.spread is not None and not all(map(self._holds, self.spread))
 
     def _holds(self, value: float) -> bool:
@@ -129,10 +134,12 @@ class Target:
 
 
 def at_most(claim: str, value: float | Ratio, limit: float) -> Target:
+    """The target that the value is at most the limit."""
     return _target(claim, value, limit, at_least=False)
 
 
 def at_least(claim: str, value: float | Ratio, limit: float) -> Target:
+    """The target that the value is at least the limit."""
     return _target(claim, value, limit, at_least=True)
 
 
@@ -145,7 +152,7 @@ def _target(claim: str, value: float | Ratio, limit: float, at_least: bool) -> T
 
 @dataclass(frozen=True)
 class Entry:
-    """One contestant in a case: its times, or why there are none; other figures beside them."""
+    """One contestant in a case: its times, or why there are none, and other figures."""
 
     name: str
     timing: Timing | None = None
@@ -155,34 +162,35 @@ class Entry:
 
 @dataclass(frozen=True)
 class Scale:
-    """How large a run is: `quick` shows that the benchmark works, and its times mean little."""
+    """How large a run is. A `quick` run shows that the benchmark works; its times mean little."""
 
     quick: bool
     turns: int
 
     def size(self, full: int, quick: int) -> int:
+        """The size for this run: `full`, or `quick` in a quick run."""
         return quick if self.quick else full
 
 
 @dataclass(frozen=True)
 class Case:
-    """One row of the table: what was measured on which data, and what was promised."""
+    """One part of the table: what was measured, on which data, and what was promised."""
 
     key: str
     what: str
     data: str
     entries: tuple[Entry, ...]
     targets: tuple[Target, ...] = ()
-    checks: tuple[str, ...] = ()  # what was compared with an oracle, and held
+    checks: tuple[str, ...] = ()  # Statements that were compared with an oracle and found true.
     notes: tuple[str, ...] = ()
 
 
 class CheckError(AssertionError):
-    """A result differs from its oracle: nothing about its speed is worth telling."""
+    """A result differs from its oracle, so its speed does not matter."""
 
 
 def check(holds: bool, what: str) -> str:
-    """`what`, for the record, if it holds."""
+    """Return the statement `what` if it holds, for the record; otherwise raise CheckError."""
     if not holds:
         raise CheckError(f"does not hold: {what}")
     return what

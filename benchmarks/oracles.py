@@ -1,7 +1,8 @@
-"""What the solver is raced against, and checked with: the plain LP, and the paper's bisection.
+"""What the solver is raced against and checked with: the plain LP and the paper's bisection.
 
-Both take raw records with weights lambda_k, the test point's weight and membership row, and know
-nothing of atoms. Weights are scaled to a large total, far above an LP solver's tolerances.
+Both take raw records with their weights lambda_k, and the weight and membership row of the test
+point. Neither uses atoms. Weights are scaled to a large total, far above the tolerances of an LP
+solver.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from scipy.optimize import linprog
 
 from benchmarks.data import Bools, Floats
 
-_TOTAL = 1e6
-_STEP = 1e-8  # of the total: far below the weight of a record, far above a tolerance
+_TOTAL = 1e6  # All weights together are scaled to this total.
+_STEP = 1e-8  # This share of the total is far below the weight of a record and above a tolerance.
 _OPTIONS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 
 
@@ -51,12 +52,12 @@ def bisection(
     row: Bools,
     precision: float = 1e-3,
 ) -> float:
-    """S* as the paper computes it (its appendix on the dual, after Gibbs et al., Algorithm 1):
-    search for the largest S at which the test point's dual variable is below (1 - alpha) w_test.
+    """S* as the paper computes it (its appendix on the dual, after Gibbs et al., Algorithm 1).
 
-    Each step solves the dual over all n records and the test point. The search is between the
-    smallest score and twice the largest, to `precision` of that range: ten steps at the default,
-    and every further digit costs more than three.
+    The bisection searches for the largest S at which the test point's dual variable is below
+    (1 - alpha) w_test. Each step solves the dual over all n records and the test point. The search
+    goes from the smallest score to twice the largest, until `precision` of that range is left. The
+    default needs ten steps, and every further digit more than three.
     """
     unit = _TOTAL / (weights.sum() + test)
     A = np.vstack([membership, row]).T.astype(float)

@@ -1,4 +1,4 @@
-"""Thin adapters over the peers. One that is not there says so; nothing is skipped in silence."""
+"""Thin adapters over the peers. A peer that is not installed raises `MissingError`."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ _OWN_PYTHON = _OWN / ("Scripts" if os.name == "nt" else "bin") / "python"
 
 
 class MissingError(Exception):
-    """A peer that cannot take part, and why."""
+    """A peer cannot take part; the message says why."""
 
 
 def version(package: str) -> str:
+    """The version of a package, or "missing"."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -59,14 +60,14 @@ def _module(name: str, package: str) -> Any:
 
 @dataclass(frozen=True)
 class DigestPeer:
-    """A digest library: how to build, what its size parameter is, how to read its centroids."""
+    """A digest library: how a digest is built, read and evaluated."""
 
     name: str
     build: Callable[[Floats, float], Any]
-    centroids: Callable[[Any], Floats]  # (m, 2): means and weights
+    centroids: Callable[[Any], Floats]  # The means and weights of a digest, (m, 2).
     cdf: Callable[[Any, Floats], Floats]
-    usual: float  # a parameter that gives about 126 centroids
-    slow: bool = False
+    usual: float  # This size parameter gives about 126 centroids.
+    slow: bool = False  # A slow peer runs on the smallest data only.
 
 
 def _fastdigest() -> DigestPeer:
@@ -107,7 +108,7 @@ def _datasketches() -> DigestPeer:
         return digest
 
     def centroids(digest: Any) -> Floats:
-        """From the serialised form: 8 bytes of preamble, two counts, min, max, then the pairs."""
+        """Read them from the serialised form: 8 bytes, two counts, min, max, then the pairs."""
         data = digest.serialize()
         (count,) = struct.unpack_from("<I", data, 8)
         pairs = np.frombuffer(data, dtype=[("mean", "<f8"), ("weight", "<u8")], offset=32)
@@ -144,6 +145,7 @@ def _tdigest() -> DigestPeer:
 
 
 def digest_peers() -> Iterator[tuple[str, DigestPeer | MissingError]]:
+    """Every digest library by name, or the reason why it cannot take part."""
     for name, make in (
         ("fastdigest", _fastdigest),
         ("pytdigest", _pytdigest),
@@ -160,9 +162,9 @@ def digest_peers() -> Iterator[tuple[str, DigestPeer | MissingError]]:
 
 
 class GivenProbabilities:
-    """A fitted scikit-learn classifier whose features are its own probabilities, and then others.
+    """A fitted scikit-learn classifier. Its first features are the probabilities that it returns.
 
-    MAPIE takes models; here the model costs nothing, so that only MAPIE is timed.
+    MAPIE takes models. This one costs no time, so that only MAPIE is timed.
     """
 
     def __new__(cls, labels: int, features: int) -> Any:
@@ -190,7 +192,7 @@ class GivenProbabilities:
 def mapie_classifier(
     probabilities: Floats, labels: Any, membership: Bools, alpha: float
 ) -> Callable[[Floats, Bools], Bools]:
-    """MAPIE's conditional classifier, conformalised; returns its prediction of sets."""
+    """Conformalise MAPIE's conditional classifier, and return the function that predicts sets."""
     module = _module("mapie.conditional_conformal_prediction", "mapie[conditional]")
     L = probabilities.shape[1]
     peer = module.ConditionalSplitConformalClassifier(
@@ -215,7 +217,7 @@ def mapie_classifier(
 
 
 def install_conditionalconformal() -> None:
-    """Make an environment of its own for it: its exact mode fails on NumPy 2.4 and later."""
+    """Make an environment for conditionalconformal, whose exact mode fails from NumPy 2.4 on."""
     if _OWN_PYTHON.exists():
         return
     print(f"Installing conditionalconformal with NumPy < 2.4 into {_OWN} (once) ...", flush=True)
@@ -225,7 +227,7 @@ def install_conditionalconformal() -> None:
 
 
 class ConditionalConformal:
-    """conditionalconformal in its own environment if there is one, else in this one."""
+    """A process with conditionalconformal, from its own environment if that exists, else this."""
 
     def __init__(self) -> None:
         self.python = str(_OWN_PYTHON) if _OWN_PYTHON.exists() else sys.executable
@@ -260,7 +262,7 @@ class ConditionalConformal:
     def problem(
         self, scores: Floats, membership: Bools, rows: Bools, alpha: float, warm: bool
     ) -> Callable[[], tuple[Elsewhere, list[float]]]:
-        """A run that takes the cutoffs of `rows`; `warm` keeps what was set up before."""
+        """A function that computes the cutoffs of `rows`. With `warm` it keeps the set-up."""
         path = Path(self._folder.name) / f"{len(os.listdir(self._folder.name))}.npz"
         np.savez(
             path,
@@ -281,6 +283,7 @@ class ConditionalConformal:
         return run
 
     def close(self) -> None:
+        """End the process and delete its files."""
         with contextlib.suppress(OSError):
             if self._process.stdin is not None:
                 self._process.stdin.close()

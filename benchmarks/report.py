@@ -1,4 +1,4 @@
-"""What was found, for people and for programs: a table, Markdown, JSON and a chart."""
+"""The results for people and for programs: as text, Markdown, JSON and a chart."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ COMMAND = "python3 dev.py bench"
 
 
 def seconds(s: float) -> str:
+    """A time with three digits and its unit: 0.0123 becomes "12.3 ms"."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if s >= size:
             return f"{s / size:.3g} {unit}"
@@ -20,13 +21,14 @@ def seconds(s: float) -> str:
 
 
 def number(x: float) -> str:
+    """A number as text: whole numbers in full, others with three digits."""
     if x == int(x) and abs(x) < 1e15:
         return f"{int(x):,}"
     return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}"
 
 
 def _compact(x: float) -> str:
-    """For an axis: 40k, 4M."""
+    """A number for an axis: 40k for 40,000, and 4M for 4,000,000."""
     for unit, size in (("M", 1e6), ("k", 1e3)):
         if x >= size:
             return f"{x / size:g}{unit}"
@@ -34,6 +36,7 @@ def _compact(x: float) -> str:
 
 
 def _time(entry: Entry) -> str:
+    """The median time with quartiles and the number of runs, or why there is none."""
     if entry.timing is None:
         return entry.why_not or ""
     low, high = entry.timing.spread
@@ -69,6 +72,7 @@ def _verdict(target: Target, quick: bool) -> str:
 
 
 def as_json(cases: list[Case], machine: dict[str, Any], quick: bool) -> str:
+    """Everything that was found, with every single timing."""
     found = []
     for case in cases:
         entry = asdict(case)
@@ -79,6 +83,7 @@ def as_json(cases: list[Case], machine: dict[str, Any], quick: bool) -> str:
 
 
 def _head(machine: dict[str, Any], quick: bool) -> list[str]:
+    """The paragraphs that say where and how the figures were measured."""
     versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items())
     libraries = ", ".join(
         f"{p['internal_api']} {p['num_threads']}" for p in machine["threads"]["libraries"]
@@ -100,6 +105,7 @@ def _head(machine: dict[str, Any], quick: bool) -> list[str]:
 
 
 def as_markdown(cases: list[Case], machine: dict[str, Any], quick: bool) -> str:
+    """Everything that was found, as one page."""
     lines = ["# Benchmarks", "", f"Made by `{COMMAND}`.", "", *_paragraphs(_head(machine, quick))]
     lines += ["## Targets", "", *target_table(cases, quick), "", "## Everything", ""]
     for case in cases:
@@ -113,7 +119,7 @@ def as_markdown(cases: list[Case], machine: dict[str, Any], quick: bool) -> str:
 
 
 def as_targets(cases: list[Case], machine: dict[str, Any], quick: bool) -> str:
-    """Targets and where they were measured: what the documentation includes."""
+    """The targets, and where they were measured. The documentation includes this."""
     made = f"<!-- made by `{COMMAND}`; do not edit -->"
     table = target_table(cases, quick)
     return "\n".join([made, "", *_paragraphs(_head(machine, quick)), *table, ""])
@@ -123,7 +129,7 @@ BEGINS, ENDS = f"<!-- made by `{COMMAND}`; do not edit -->", "<!-- until here --
 
 
 def into_readme(text: str, cases: list[Case], machine: dict[str, Any]) -> str:
-    """The README with its table made anew: the headline of each part, and what it is beside."""
+    """The README with a new table of headlines between its two marks."""
     by_key = {case.key: case for case in cases}
     rows = [row for key in by_key for row in _headline(key, by_key[key])]
     targets = [target for case in cases for target in case.targets]
@@ -151,7 +157,7 @@ def into_readme(text: str, cases: list[Case], machine: dict[str, Any]) -> str:
     return before + "\n".join(made) + rest.split(ENDS)[1]
 
 
-# Of each case: what it is called in short, whose time is ours, and which rivals are named.
+# For each case: its short name, the contestant whose time is shown as ours, and the rivals shown.
 _HEADLINES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "digest-10000000": (
         "digest of 10,000,000 scores, error certified",
@@ -183,6 +189,7 @@ _HEADLINES: dict[str, tuple[str, str, tuple[str, ...]]] = {
 
 
 def _headline(key: str, case: Case) -> list[tuple[str, str, str]]:
+    """The row of a case in the README's table, or nothing if it has none."""
     if key == "clients":
         last = case.entries[-1]
         clients, memory = last.name.removeprefix("K = "), last.figures["peak MB"]
@@ -212,6 +219,7 @@ def _paragraphs(lines: list[str]) -> list[str]:
 
 
 def target_table(cases: list[Case], quick: bool) -> list[str]:
+    """All targets as the lines of a Markdown table. In quick mode they are not judged."""
     lines = [
         "| what, on which data | ratio or figure | target | measured | |",
         "|---|---|---|---|---|",
@@ -227,7 +235,7 @@ def target_table(cases: list[Case], quick: bool) -> list[str]:
 
 
 def as_text(case: Case, quick: bool) -> str:
-    """One case, for the terminal."""
+    """One case as text for the terminal."""
     width = max(len(e.name) for e in case.entries)
     return "\n".join(
         [
@@ -244,12 +252,12 @@ def as_text(case: Case, quick: bool) -> str:
 
 # --- the chart -----------------------------------------------------------------------------------
 
-# Okabe and Ito's colours, told apart by every kind of colour vision; markers differ as well.
+# The colours of Okabe and Ito, which every kind of colour vision tells apart. Markers differ too.
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#7F7F7F"
 
 
 def draw(cases: list[Case], folder: Path) -> list[Path]:
-    """How many times the fastest alternative takes, and three curves of growth."""
+    """Draw the chart: the peers' times as multiples of gcfcp's, and three curves of growth."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -285,7 +293,7 @@ def _times(case: Case | None) -> dict[str, float]:
 
 
 def _bars(ax: Any, by_key: dict[str, Case]) -> None:
-    """Times as a multiple of ours, on the same data in the same run."""
+    """The peers' times as multiples of gcfcp's, on the same data in the same run."""
     bars: list[tuple[str, float]] = []
 
     def add(key: str, ours: str, names: dict[str, str]) -> None:
@@ -382,7 +390,7 @@ def _log(ax: Any, x: str, y: str, title: str) -> None:
     ax.legend(frameon=False)
 
 
-# Which cases a panel shows: one without any is left out.
+# The cases that each panel shows. A panel without any of its cases is left out.
 _PANELS = (
     (("digest-", "table-imagenet", "points"), _bars),
     (("records",), _growth_with_records),

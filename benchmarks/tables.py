@@ -1,9 +1,10 @@
-"""How long and how large: `gcfcp summarize`, `calibrate` and `audit` over a large table.
+"""Measure time and memory of `gcfcp summarize`, `calibrate` and `audit` on a large table.
 
-    python -m benchmarks.tables
+    python -m benchmarks.tables [--rows 100000000]
 
-writes a Parquet file of so many records (score, age, sex, region) into a temporary directory, runs
-the commands as a user does, and writes wall time and peak memory of each to results/tables.md.
+This writes a Parquet file of that many records (score, age, sex, region) into a temporary
+directory. It runs the commands as a user would, and writes the wall time and the peak memory of
+each to results/tables.md.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import polars as pl
 
 from benchmarks.machine import machine
 
-PART = 5_000_000
+PART = 5_000_000  # The table is written in parts of this many rows.
 GROUPS = """\
 all = "TRUE"
 old = "age >= 65"
@@ -28,7 +29,7 @@ young = "age < 40"
 female = "sex = 1"
 west = "region in (0, 1, 2)"
 """
-# The child tells its own peak. Not `ru_maxrss`, which begins at what its parent held.
+# The child reads its own peak memory. `ru_maxrss` would begin at what its parent held.
 CHILD = """\
 import sys
 from pathlib import Path
@@ -43,6 +44,7 @@ _RESULTS = Path(__file__).resolve().parent / "results" / "tables.md"
 
 
 def write(rows: int, path: Path) -> None:
+    """Write the table, part by part, so that it may be larger than memory."""
     rng = np.random.default_rng(0)
     parts = []
     for start in range(0, rows, PART):
@@ -62,6 +64,7 @@ def write(rows: int, path: Path) -> None:
 
 
 def run(directory: Path, *arguments: str) -> str:
+    """Run one command of gcfcp; its row of the table: time and peak memory."""
     start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", CHILD, *arguments],

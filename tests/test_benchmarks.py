@@ -1,4 +1,4 @@
-"""The benchmark runs, and what it checks can fail. Nothing here depends on how fast anything is."""
+"""The benchmarks run, and their checks are able to fail. No test here depends on a time."""
 
 import json
 import math
@@ -24,7 +24,7 @@ QUICK = measure.Scale(quick=True, turns=1)
 
 @pytest.mark.parametrize("name", cases.CASES)
 def test_every_case_runs_and_its_checks_hold(name, tmp_path, capsys):
-    """A result that differs from its oracle raises; a peer that is not there is listed."""
+    """A result that differs from its oracle raises an error. A peer that is missing is listed."""
     assert command.main(["--quick", "--turns", "1", "--only", name, "--output", str(tmp_path)]) == 0
     written = json.loads((tmp_path / "results.json").read_text())
     assert written["quick"]
@@ -35,7 +35,7 @@ def test_every_case_runs_and_its_checks_hold(name, tmp_path, capsys):
             assert (entry["timing"] is not None) + (entry["why_not"] is not None) <= 1
             assert entry["timing"] or entry["why_not"] or entry["figures"]
     text = (tmp_path / "results.md").read_text()
-    assert "**missed**" not in text  # in quick mode, times are not judged
+    assert "**missed**" not in text  # Times are not judged in quick mode.
     for chart, begins in (("chart.png", b"\x89PNG"), ("chart.svg", b"<?xml")):
         assert (tmp_path / chart).read_bytes().startswith(begins)
     assert written["cases"][0]["what"] in capsys.readouterr().out
@@ -86,7 +86,7 @@ def test_the_oracles_agree_with_each_other_and_with_the_solver(seed):
 
 
 def test_ratios_are_taken_within_turns():
-    """A machine that is ten times slower for one turn does not change a ratio."""
+    """If the machine is ten times slower during one turn, no ratio changes."""
     ours = measure.Timing((1.0, 10.0, 1.0))
     peer = measure.Timing((2.0, 20.0, 2.0))
     assert measure.Ratio.of(peer, ours).median == 2.0
@@ -124,8 +124,8 @@ def test_peak_memory_counts_what_is_allocated():
 
 
 def test_the_memory_of_a_process_is_its_own():
-    """A process that was started by a large one does not begin with its parent's memory."""
-    ballast = np.ones(10**8)  # 800 MB
+    """A process that a large process starts does not begin with its parent's memory."""
+    ballast = np.ones(10**8)  # These are 800 MB.
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         arrival = pool.submit(clients._arrival, 20, 20, 1).result()
     assert ballast[-1] == 1
@@ -133,8 +133,10 @@ def test_the_memory_of_a_process_is_its_own():
 
 
 def test_the_readme_shows_the_committed_run():
-    """Its table names the machine and the day of the results beside it, and is made by a rule
-    that leaves the rest of the page alone."""
+    """Its table has the day and the targets of the committed results.
+
+    Making the table anew leaves the rest of the page alone.
+    """
     readme = (ROOT / "README.md").read_text()
     written = json.loads((ROOT / "benchmarks" / "results" / "results.json").read_text())
     targets = [target for case in written["cases"] for target in case["targets"]]

@@ -1,4 +1,4 @@
-"""What is measured. Each function takes a `Scale` and returns the rows of its part of the table."""
+"""What is measured. Each function takes a `Scale` and returns the cases of its part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client's work, what it sends, and how the server takes it from many."""
+"""The work of a client, the bytes that it sends, and how the server's time grows with clients."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from benchmarks.measure import Case, Entry, Ratio, Scale, Timing, at_most, check
 from benchmarks.oracles import plain_lp
 
 ALPHA = 0.1
-REGION = 500  # clients that one aggregator takes
-RECORDS = 20_000  # of each client
+REGION = 500  # The number of clients that one aggregator merges.
+RECORDS = 20_000  # The number of records of each client.
 
 
 # --- one client ----------------------------------------------------------------------------------
 
 
 def summarize(scale: Scale) -> list[Case]:
+    """The whole work of a client, beside np.sort of its scores."""
     n = scale.size(10**7, 10**5)
     problem = data.overlapping(n, groups=8, atoms=40, seed=1)
     scores, membership, groups = problem.scores, problem.membership, problem.groups
@@ -61,7 +62,7 @@ def summarize(scale: Scale) -> list[Case]:
 def _summary_checks(
     summary: gcfcp.ClientSummary, scores: data.Floats, membership: data.Bools
 ) -> tuple[str, ...]:
-    """Every tenth atom against the digest of its own scores, selected one by one."""
+    """Compare every tenth atom with the digest of its scores, which are selected one by one."""
     same = True
     for i in range(0, len(summary.membership), 10):
         own = scores[(membership == summary.membership[i]).all(axis=1)]
@@ -77,6 +78,7 @@ def _summary_checks(
 
 
 def bytes_sent(scale: Scale) -> list[Case]:
+    """The bytes of summaries, for several numbers of records and several deltas."""
     entries, targets = [], []
     sizes = (10**3, 10**4) if scale.quick else (10**3, 10**4, 10**5, 10**6, 10**7)
     for n in sizes:
@@ -117,6 +119,7 @@ def bytes_sent(scale: Scale) -> list[Case]:
 
 @cache
 def _originals(count: int) -> tuple[gcfcp.ClientSummary, ...]:
+    """Summaries of `count` different clients."""
     summaries = []
     for seed in range(count):
         problem = data.seven_atoms(RECORDS, seed)
@@ -129,7 +132,7 @@ def _originals(count: int) -> tuple[gcfcp.ClientSummary, ...]:
 
 
 def _sent(clients: int, distinct: int) -> Iterator[bytes]:
-    """What `clients` send: `distinct` summaries over and over, each time under another name."""
+    """The bytes that the clients send: `distinct` summaries, repeated under other names."""
     originals = _originals(min(clients, distinct))
     for k in range(clients):
         summary, name = originals[k % len(originals)], f"{k:06}"
@@ -139,15 +142,15 @@ def _sent(clients: int, distinct: int) -> Iterator[bytes]:
 
 
 def _arrive(stream: Iterable[bytes], clients: int) -> tuple[gcfcp.Calibration, float, int]:
-    """From bytes to table: the calibration, seconds, and bytes sent.
+    """Calibrate from the clients' bytes: the calibration, the seconds, and the bytes sent.
 
-    Up to two regions' worth of clients are pooled as they are; more are merged region by region as
-    they come, and no more than one region is held at a time.
+    Up to `2 * REGION` clients are pooled as they are. More clients are merged region by region as
+    they arrive, and the clients of only one region are held at a time.
     """
     sent, took, regions = 0, 0.0, []
     stream = iter(stream)
     size = REGION if clients > 2 * REGION else clients
-    while files := list(islice(stream, size)):  # making the bytes is not what is timed
+    while files := list(islice(stream, size)):  # The time to make the bytes is not counted.
         began = time.process_time()
         received = [gcfcp.ClientSummary.from_bytes(file) for file in files]
         if size < clients:
@@ -162,22 +165,26 @@ def _arrive(stream: Iterable[bytes], clients: int) -> tuple[gcfcp.Calibration, f
 
 @dataclass(frozen=True)
 class Arrival:
-    """What a calibration of clients whose summaries came as bytes took."""
+    """How long a calibration from bytes took, and how much memory it needed."""
 
     timing: Timing
-    sent: int  # bytes
-    peak: int  # bytes that the process held at most, beyond what it held before
-    error: float  # certified, of an atom, at most
-    summaries: tuple[bytes, ...]  # what was calibrated: the clients' own, or the regions'
+    sent: int  # The number of bytes that the clients sent.
+    peak: int  # The most bytes that the process held, beyond what it held before.
+    error: float  # The largest certified error of an atom.
+    summaries: tuple[bytes, ...]  # The summaries that were calibrated: clients' or regions'.
 
     @property
     def calibration(self) -> gcfcp.Calibration:
+        """The calibration, computed once more from the summaries."""
         return gcfcp.calibrate([gcfcp.ClientSummary.from_bytes(b) for b in self.summaries], ALPHA)
 
 
 def _arrival(clients: int, distinct: int, turns: int) -> Arrival:
-    """For a process of its own, whose peak memory is then that of this many clients, with the
-    summaries that are sent."""
+    """One calibration with this many clients, timed in `turns` turns.
+
+    It must run in a process of its own. The peak memory of the process is then that of this
+    calibration and of the summaries that are sent.
+    """
     before = _held("VmRSS")
     _originals(min(clients, distinct))
     calibration, took, sent = _arrive(_sent(clients, distinct), clients)
@@ -189,10 +196,10 @@ def _arrival(clients: int, distinct: int, turns: int) -> Arrival:
 
 
 def _held(what: str) -> int:
-    """Bytes that this process holds now ("VmRSS"), or held at most ("VmHWM").
+    """The bytes that this process holds now ("VmRSS"), or the most that it held ("VmHWM").
 
-    From the system's own account where there is one: `ru_maxrss` of a new process starts at what
-    its parent held.
+    They come from /proc/self/status if it exists, because `ru_maxrss` of a new process starts at
+    what its parent held.
     """
     status = Path("/proc/self/status")
     if status.exists():
@@ -203,8 +210,9 @@ def _held(what: str) -> int:
 
 
 def growth_with_clients(scale: Scale) -> list[Case]:
+    """The time from bytes to thresholds, for up to 100,000 clients."""
     counts = (5, 20) if scale.quick else (10, 10**3, 10**5)
-    distinct = scale.size(997, 19)  # a prime, so that no two regions hold the same summaries
+    distinct = scale.size(997, 19)  # These are primes, so that no two regions are the same.
     arrivals: dict[int, Arrival] = {}
     for K in counts:
         turns = min(scale.turns, 3) if K > 2 * REGION else scale.turns
@@ -252,7 +260,7 @@ def growth_with_clients(scale: Scale) -> list[Case]:
 
 
 def _pooled_is_exact(arrival: Arrival) -> str:
-    """Each threshold of pooled summaries against a plain LP over all their centroids."""
+    """Compare each threshold of pooled summaries with a plain LP over all their centroids."""
     calibration = arrival.calibration
     scores = np.concatenate([s.values for s in calibration.summaries])
     rows = np.concatenate(
@@ -269,8 +277,11 @@ def _pooled_is_exact(arrival: Arrival) -> str:
 
 
 def _merged_is_certified(pooled: Arrival, merged: Arrival) -> str:
-    """The repeated clients have the same distribution as the originals, so the merged digests may
-    differ from the pooled centroids by no more than the merges certify, and only downwards."""
+    """Compare merged digests with pooled centroids.
+
+    The repeated clients have the same distribution as the originals. So F of the merged digests may
+    differ from F of the pooled centroids by no more than the merges certify, and only downwards.
+    """
     regions, clients = merged.calibration.summaries, pooled.calibration.summaries
     for a, row in enumerate(regions[0].membership):
         values, counts, added = [], [], 0
@@ -294,6 +305,7 @@ def _merged_is_certified(pooled: Arrival, merged: Arrival) -> str:
 
 
 def _cdf(values: data.Floats, counts: data.Ints, at: data.Floats) -> data.Floats:
+    """The distribution function of the weighted values at the points `at`."""
     order = np.argsort(values)
     reached = np.concatenate([[0], np.cumsum(counts[order])])
     levels: data.Floats = reached[np.searchsorted(values[order], at, side="right")] / reached[-1]

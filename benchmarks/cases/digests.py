@@ -1,9 +1,10 @@
-"""One digest, against np.sort and against every t-digest library we know of.
+"""One digest, against np.sort and against every t-digest library that we know of.
 
-Peers get the size parameter that gives them at least as many clusters as we have. Errors are those
-of the step function over the centroids, sup |F - F^|: what a coreset is made of, and what the
-solver sees. The peers' own cdf interpolates between centroids, which is closer to F for smooth
-data and says nothing about the worst case; it is listed beside.
+Each peer gets a size parameter that gives it at least as many clusters as gcfcp has. The error of a
+digest is that of the step function over its centroids, sup |F - F^|, because a coreset is made of
+these points and the solver sees nothing else. The peers' own cdf interpolates between centroids.
+For smooth data that is closer to F, but it says nothing about the worst case. The results list it
+too.
 """
 
 from __future__ import annotations
@@ -21,12 +22,17 @@ DELTA = 250
 
 
 def digest(scale: Scale) -> list[Case]:
+    """A digest of n values, for several n."""
     sizes = (3_000, 30_000) if scale.quick else (10**5, 10**6, 10**7)
     return [_digest_of(n, scale) for n in sizes]
 
 
 def step_error(ascending: Floats, means: Floats, weights: Floats) -> float:
-    """sup |F - F^| of the step function over weighted points, counted from the data themselves."""
+    """sup |F - F^| of the step function over weighted points, counted from the data.
+
+    Between two neighbouring points F^ is constant and F rises, so the largest difference is next to
+    a point.
+    """
     at, first = np.unique(means, return_index=True)
     reached = np.add.reduceat(weights, first).cumsum()
     F_hat = np.concatenate([[0.0], reached / reached[-1]])
@@ -36,7 +42,11 @@ def step_error(ascending: Floats, means: Floats, weights: Floats) -> float:
 
 
 def _matched(peer: DigestPeer, values: Floats, clusters: int) -> float:
-    """The peer's size parameter that gives it at least `clusters`: from a sample, then by steps."""
+    """A size parameter that gives the peer at least `clusters` clusters.
+
+    It is searched for on a sample first. Then it is raised in steps on all values, unless the peer
+    is slow.
+    """
     sample = values[: 5_000 if peer.slow else 10**5]
     size = peer.usual
     while len(peer.centroids(peer.build(sample, size))) > clusters and size > 2:
@@ -50,6 +60,7 @@ def _matched(peer: DigestPeer, values: Floats, clusters: int) -> float:
 
 
 def _figures(peer: DigestPeer, built: object, ascending: Floats) -> dict[str, float]:
+    """How many clusters a peer's digest has, and its two errors."""
     centroids = peer.centroids(built)
     order = np.argsort(centroids[:, 0], kind="stable")
     grid = ascending[:: max(1, len(ascending) // 2000)].copy()
@@ -62,6 +73,7 @@ def _figures(peer: DigestPeer, built: object, ascending: Floats) -> dict[str, fl
 
 
 def _digest_of(n: int, scale: Scale) -> Case:
+    """All libraries on the same n values."""
     values = np.random.default_rng(n).gamma(2.0, 1.0, size=n)
     ascending = np.sort(values)
     digests = {
@@ -111,7 +123,7 @@ def _digest_of(n: int, scale: Scale) -> Case:
             for name in ("gcfcp mean", "gcfcp upper")
         ]
     if n < 10**6 and not scale.quick:
-        targets = []  # promised from a million values on
+        targets = []  # The times are promised for a million values or more.
     targets += [
         at_most(f"step error of mean / that of {name}", own / figures[name]["step error"], 1)
         for name in peers

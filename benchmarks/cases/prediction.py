@@ -1,4 +1,4 @@
-"""Prediction: a comparison and a lookup, beside the bare NumPy operations that do the same."""
+"""Prediction sets and thresholds of rows, beside the bare NumPy operations that do the same."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from benchmarks.measure import Case, Entry, Ratio, Scale, at_most, check, race
 
 
 def prediction(scale: Scale) -> list[Case]:
+    """Prediction sets of many labels, and the lookup of many thresholds."""
     return [_sets(scale), _thresholds(scale)]
 
 
 def _sets(scale: Scale) -> Case:
+    """Prediction sets, beside one bare comparison of all probabilities."""
     n, L = scale.size(10_000, 500), scale.size(1_000, 100)
     rng = np.random.default_rng(3)
     probabilities = rng.dirichlet(np.full(L, 0.05), size=n)
@@ -48,6 +50,7 @@ def _sets(scale: Scale) -> Case:
 
 
 def _thresholds(scale: Scale) -> Case:
+    """The thresholds of rows, beside a lookup by hand."""
     n = scale.size(10**6, 10**4)
     problem = data.overlapping(n, groups=16, atoms=200, seed=4)
     summary = gcfcp.summarize(

@@ -1,4 +1,4 @@
-"""Thresholds: the whole table, the cost of a test point, and how both grow."""
+"""Thresholds: the whole table, the cost of a test point, and the growth with records and groups."""
 
 from __future__ import annotations
 
@@ -28,16 +28,18 @@ from gcfcp.groups import find_atoms
 from gcfcp.solver import Coreset, Solver
 
 ALPHA = 0.1
-# No (n_G + 1)(1 - alpha) is whole at this one: peers have no rule for ties.
+# At this alpha no (n_G + 1)(1 - alpha) is whole. If one were, there would be a tie, for which the
+# peers have no rule.
 NO_TIES = 0.0997
 
 
 def _agree(found: float, exact: float, tolerance: float = 1e-7) -> bool:
+    """Whether two thresholds are equal, up to a tolerance or both infinite."""
     return found == exact or abs(found - exact) <= tolerance * (1 + abs(exact))
 
 
 def _weights(problem: data.Scored) -> tuple[data.Floats, float]:
-    """lambda_k of every record under the uniform mixture, and w_test."""
+    """The weight lambda_k of every record under the uniform mixture, and w_test."""
     counts = np.bincount(problem.client)
     rate = 1 / len(counts) / (counts + 1)
     return rate[problem.client], float(rate.sum())
@@ -47,6 +49,7 @@ def _weights(problem: data.Scored) -> tuple[data.Floats, float]:
 
 
 def table(scale: Scale) -> list[Case]:
+    """All thresholds of a problem, exact, beside one threshold by a plain LP."""
     return [_cifar(scale), _imagenet(scale)]
 
 
@@ -147,7 +150,10 @@ def _imagenet(scale: Scale) -> Case:
 
 
 def points(scale: Scale) -> list[Case]:
-    """From probabilities to prediction sets; everything that is paid once is shared out."""
+    """The time from probabilities to the prediction set of one test point.
+
+    What is paid once is shared among all test points.
+    """
     n = scale.size(5_000, 500)
     everything = data.cifar_sized(2 * n, seed=7)
     calibration = slice(0, n)
@@ -157,7 +163,7 @@ def points(scale: Scale) -> list[Case]:
     groups = gcfcp.Groups(["G1", "G2", "G3", "G4"])
     client = everything.client[calibration]
     by_client = [client == k for k in range(int(client.max()) + 1)]
-    exact = 4.0 * n + 4  # so fine that every score is a centroid of its own
+    exact = 4.0 * n + 4  # With this delta, every score is a centroid of its own.
 
     def calibrated(clients: Sequence[Any], delta: float) -> gcfcp.Calibration:
         scores = thr.of(p[calibration], everything.labels[calibration])
@@ -195,7 +201,7 @@ def points(scale: Scale) -> list[Case]:
         "every threshold of every contestant of ours equals a plain LP over its centroids",
         _bisection_check(scores, m[calibration], row),
     ]
-    # Whole calibrations, so many in a turn that a turn is as long as the peers'.
+    # Each turn has many whole calibrations, so that it takes about as long as a turn of the peers.
     often = scale.size(20, 2)
     runs: dict[str, Any] = {
         name: lambda way=way: [sets(*way) for _ in range(often)] for name, way in ways.items()
@@ -215,7 +221,7 @@ def points(scale: Scale) -> list[Case]:
             peer(p[test][:1], m[test][:1])
             return peer
 
-        mapie = set_up()  # imports, too
+        mapie = set_up()  # This also imports MAPIE, which is not timed.
         once = median(race({"": set_up}, 3)[""].seconds)
         found = mapie(p[test][:some], m[test][:some])
         checks.append(check(np.array_equal(found, exact_sets[:some]), "sets equal MAPIE's"))
@@ -281,7 +287,7 @@ def points(scale: Scale) -> list[Case]:
 def _centroids(
     calibration: gcfcp.Calibration,
 ) -> tuple[data.Floats, data.Bools, data.Floats, float]:
-    """Scores, memberships and weights of everything that was calibrated, and w_test."""
+    """The scores, memberships and weights of all centroids that were calibrated, and w_test."""
     summaries = calibration.summaries
     return (
         np.concatenate([s.values for s in summaries]),
@@ -292,6 +298,7 @@ def _centroids(
 
 
 def _equals_lp(calibration: gcfcp.Calibration) -> None:
+    """Check that each threshold equals a plain LP over all centroids."""
     alpha = float(calibration.alpha)
     centroids = _centroids(calibration)
     for row in calibration.threshold_table.membership:
@@ -301,6 +308,7 @@ def _equals_lp(calibration: gcfcp.Calibration) -> None:
 
 
 def _bisection_check(scores: data.Floats, membership: data.Bools, row: data.Bools) -> str:
+    """Check that the threshold of a row lies in the last bracket of the paper's bisection."""
     precision = 1e-5
     found = float(gcfcp.methods.condcp([(scores, membership)], NO_TIES).thresholds(row[None])[0])
     exact = bisection(scores, membership, np.ones(len(scores)), 1.0, NO_TIES, row, precision)
@@ -315,7 +323,7 @@ def _bisection_check(scores: data.Floats, membership: data.Bools, row: data.Bool
 
 
 def _coreset(problem: data.Scored) -> Coreset:
-    """Raw records as the solver takes them: by atom, in ascending order."""
+    """The raw records as a coreset: by atom, in ascending order, every record with weight 1."""
     weights, test = np.ones(len(problem.scores)), 1.0
     atoms = find_atoms(problem.membership)
     order = np.lexsort((problem.scores, atoms.index))
@@ -323,7 +331,7 @@ def _coreset(problem: data.Scored) -> Coreset:
     values = problem.scores[order]
     rises = np.diff(values) > 0
     rises[start[1:-1] - 1] = True
-    if not rises.all():  # equal scores of an atom: one breakpoint
+    if not rises.all():  # Equal scores of an atom become one score with their number as weight.
         first = np.concatenate([[0], np.flatnonzero(rises) + 1])
         weights = np.diff(np.append(first, len(values))).astype(float)
         values, start = values[first], np.searchsorted(first, start)
@@ -331,17 +339,23 @@ def _coreset(problem: data.Scored) -> Coreset:
 
 
 def _solve(coreset: Coreset, rows: data.Bools) -> list[float]:
+    """The thresholds of these rows at alpha = 0.1."""
     solver = Solver(coreset, Fraction(1, 10))
     return [solution.threshold for solution in solver.solve(rows)]
 
 
 def _solve_all(coreset: Coreset) -> list[float]:
+    """The thresholds of all atoms of the coreset."""
     return _solve(coreset, coreset.membership)
 
 
 def _is_optimal(coreset: Coreset, rows: data.Bools) -> None:
-    """The first-order condition, counted from the scores: theta = Phi beta; a gradient of each
-    f_A between its slopes left and right of theta_A; their sum is the test point's."""
+    """Check the first-order condition, which proves a threshold optimal, from the scores.
+
+    It says that theta = Phi beta for some beta, that the gradient of each f_A lies between the
+    slopes of f_A to the left and to the right of theta_A, and that the gradients add up to that of
+    the test point.
+    """
     alpha = Fraction(1, 10)
     solver = Solver(coreset, alpha)
     Phi = coreset.membership.astype(float)
@@ -365,6 +379,7 @@ def _is_optimal(coreset: Coreset, rows: data.Bools) -> None:
 
 
 def growth_with_records(scale: Scale) -> list[Case]:
+    """The solver's time for all thresholds, for up to 4,000,000 records."""
     counts = (4_000, 40_000) if scale.quick else (40_000, 400_000, 4_000_000)
     coresets = {n: _coreset(data.imagenet_sized(n, seed=8)) for n in counts}
     small = data.imagenet_sized(counts[0], seed=8)
@@ -397,6 +412,7 @@ def growth_with_records(scale: Scale) -> list[Case]:
 
 
 def growth_with_groups(scale: Scale) -> list[Case]:
+    """The solver's time for one threshold and for all, for up to 256 groups."""
     families = (4, 16) if scale.quick else (4, 16, 64, 256)
     n, most = scale.size(40_000, 2_000), scale.size(1_000, 60)
     entries, targets = [], []
@@ -420,7 +436,8 @@ def growth_with_groups(scale: Scale) -> list[Case]:
                 "one": lambda p=problem, row=coreset.membership[:1]: _solve(_coreset(p), row),
                 "lp": lambda one_lp=one_lp, row=coreset.membership[0]: one_lp(row),
             },
-            scale.turns if G < 64 else min(scale.turns, 3),  # all of 256 groups take minutes
+            # All thresholds of 256 groups take minutes.
+            scale.turns if G < 64 else min(scale.turns, 3),
         )
         check(all([f[i] for i in some] == checked for f in solved), "checked ones are as timed")
         _is_optimal(coreset, coreset.membership[:: max(1, atoms // 20)])

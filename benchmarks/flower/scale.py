@@ -1,12 +1,13 @@
-"""How a round grows with its clients: server time and memory, up to 100,000 summaries.
+"""Measure how a round over Flower grows with its clients: the server's time and memory.
 
-    python benchmarks/flower/scale.py [--clients 100 1000 10000 100000] [-o results/flower.json]
+    python benchmarks/flower/scale.py [--clients 100 1000 10000 100000] [-o results/scale.json]
 
-Every size is a process of its own, so that peak memory is that of this size. Times are the CPU's,
-of one process: on a machine that others use too, the clock on the wall would measure them. Clients
-are simulated in the same process (their summaries are made beforehand), the ServerApp's round is
-the real one: requests, replies, every check, every summary to disk, calibration, predictor and
-record. The second table merges the same summaries in regions of 1,000 first, as `gcfcp merge` does.
+Every number of clients has a process of its own, so that the peak memory is that of this number.
+Times are CPU times, because a clock would also count other programs on the machine. The clients are
+simulated in the same process, and their summaries are made beforehand. The round of the ServerApp
+is the real one: requests, replies, every check, every summary written to disk, calibration,
+predictor and record. For the second table the same summaries are first merged in regions of 1,000,
+as `gcfcp merge` does.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ import numpy as np
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-REGION = 1_000
-DISTINCT = 500  # data sets; more clients than this have the same data under other names
+REGION = 1_000  # The number of clients that are merged into one region.
+DISTINCT = 500  # The number of different data sets. Further clients repeat them under other names.
 
 
 def summaries(count: int, delta: float = 100) -> list[bytes]:
-    """`count` clients of 200 to 400 records, 4 overlapping groups, up to 8 atoms each."""
+    """The bytes of `count` summaries: 200 to 400 records, 4 overlapping groups, up to 8 atoms."""
     from dataclasses import replace
 
     import gcfcp
@@ -63,11 +64,12 @@ def summaries(count: int, delta: float = 100) -> list[bytes]:
 
 
 def peak() -> float:
+    """The most memory that this process held, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def over_the_grid(count: int) -> dict[str, Any]:
-    """One round through the in-process grid."""
+    """Measure one round through a grid in this process, and a second one from disk."""
     from flwr.app import ConfigRecord, Message, RecordDict
 
     from flower_grid import InProcessGrid, InProcessNode
@@ -75,7 +77,7 @@ def over_the_grid(count: int) -> dict[str, Any]:
     from gcfcp.summary import ClientSummary
 
     class Forgetful(InProcessGrid):
-        """Keeps no copy of what was sent: the memory is to be the server's."""
+        """A grid that keeps no copy of what was sent, so that only the server's memory counts."""
 
         def push_messages(self, messages: Any) -> Any:
             ids = super().push_messages(messages)
@@ -121,7 +123,7 @@ def over_the_grid(count: int) -> dict[str, Any]:
 
 
 def in_regions(count: int) -> dict[str, Any]:
-    """Regions of 1,000 clients, each merged from bytes; then the server gets the regions only."""
+    """Measure regions of 1,000 clients, each merged from bytes, and a server that gets regions."""
     import gcfcp
 
     data = summaries(count)
@@ -150,6 +152,7 @@ def in_regions(count: int) -> dict[str, Any]:
 
 
 def measured(what: str, count: int) -> dict[str, Any]:
+    """Run one measurement in a process of its own."""
     done = subprocess.run(
         [sys.executable, __file__, "--only", what, "--clients", str(count)],
         stdout=subprocess.PIPE,
@@ -162,6 +165,7 @@ def measured(what: str, count: int) -> dict[str, Any]:
 
 
 def main() -> None:
+    """Run all measurements, print two tables, and write the results if a file is named."""
     parser = argparse.ArgumentParser(description="Rounds of many clients")
     parser.add_argument("--clients", type=int, nargs="+", default=[100, 1_000, 10_000, 100_000])
     parser.add_argument("--only", choices=["grid", "regions"])

@@ -1,27 +1,29 @@
-"""The paper's experiments, one preset each: `python3 dev.py reproduce NAME`.
+"""The paper's experiments. Each is a preset: `python3 dev.py reproduce NAME`.
 
     outcome = experiments.run("cifar10", probs="cifar10_resnet56.npz", out="results")
 
-Each preset writes into its directory
+Each preset writes these files into its directory:
 
     NAME.md      tables with the paper's value beside ours, and a verdict for each row
-    runs.csv     tidy: one row a run, method and group
+    runs.csv     one row for each run, method and group
     costs.csv    what each method sent and solved
     *.png, *.svg the figures
 
-and every file holds the command that made it. Results depend on the seed and the data alone, not
-on the number of processes; an interrupted run goes on where it was (`montecarlo`).
+Every file holds the command that made it. Results depend only on the seed and the data, and not on
+the number of processes. An interrupted run goes on where it was (see `montecarlo`).
 
-    synthetic       a preset, as are cifar10, pathmnist and imagenet
-    windows         what cifar10 and pathmnist have in common
-    montecarlo      repetitions on all cores
-    probabilities   probability files, and the simulated softmax where there is none
-    evaluate        the methods side by side on the same test records
-    timing          seconds a test point, against the paper's bisection
-    tables          the paper's numbers (`paper.toml`) beside ours
-    figures         the paper's figures
-    models          probability files from images and a network
-    validity        the promise in random federations
+| module          | what it is for                                                          |
+|-----------------|-------------------------------------------------------------------------|
+| `synthetic`     | a preset, as are `cifar10`, `pathmnist` and `imagenet`                  |
+| `windows`       | what `cifar10` and `pathmnist` have in common                           |
+| `montecarlo`    | repetitions on all cores                                                |
+| `probabilities` | probability files, and the simulated softmax where there is no file     |
+| `evaluate`      | the methods side by side on the same test records                       |
+| `timing`        | the seconds for one test point, against the paper's bisection           |
+| `tables`        | the paper's numbers (`paper.toml`) beside ours                          |
+| `figures`       | the paper's figures                                                     |
+| `models`        | probability files from images and a network                             |
+| `validity`      | another study: is the promise kept in random federations?               |
 
 The package gcfcp never imports the experiments, and its wheel does not contain them.
 """
@@ -47,17 +49,18 @@ NAMES = ("synthetic", "cifar10", "pathmnist", "imagenet")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a preset found, and where it is written."""
+    """What a preset found, and where it was written."""
 
     name: str
     directory: Path
     files: tuple[Path, ...]
-    text: str = field(repr=False)  # NAME.md
-    verdicts: tuple[tuple[str, str, str], ...]  # (row, number, verdict)
-    source: str
+    text: str = field(repr=False)  # The content of NAME.md.
+    verdicts: tuple[tuple[str, str, str], ...]  # (row, number, verdict) for each paper's number.
+    source: str  # Where the data come from, in words.
     simulated: bool
 
     def to_json(self) -> str:
+        """The outcome for programs, without the text."""
         return json.dumps(
             {
                 "name": self.name,
@@ -76,20 +79,22 @@ class Outcome:
 
 @dataclass
 class _Context:
-    """What a preset's report is told, and the files that it saves."""
+    """What the report of a preset gets to know, and the files that it saves."""
 
     settings: dict[str, Any]
     arrays: dict[str, Any]
     runs: int
     simulated: bool
-    header: str  # the command and the data, for every file
+    header: str  # The command and the source of the data, which every file holds.
     files: list[Path] = field(default_factory=list)
 
     @property
     def label(self) -> str:
+        """The words on every figure if the data are simulated, or nothing."""
         return "SIMULATED data" if self.simulated else ""
 
     def save(self, made: Any, path: Path) -> None:
+        """Write a figure, and remember its files."""
         from experiments import figures
 
         self.files += figures.save(made, path, self.header)
@@ -106,12 +111,15 @@ def run(
     progress: bool | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """Run a preset and write its results into `out` (gcfcp-NAME in this directory by default).
+    """Run a preset and write its results into the directory `out`, by default gcfcp-NAME.
 
-    probs: a probability file (see `probabilities`); without one, cifar10, pathmnist and imagenet
-    run on a simulated softmax and say so in every output. runs: repetitions, by default the
-    paper's. jobs: processes, by default one a core. progress: a bar, by default on a terminal.
-    settings: changes to the preset's own, written into every output.
+    probs: A probability file (see `probabilities`). Without one, cifar10, pathmnist and imagenet
+    run on a simulated softmax and say so in every output.
+    runs: The number of repetitions, by default the paper's.
+    seed: The seed of everything that is drawn.
+    jobs: The number of processes, by default one for each core.
+    progress: Whether a progress bar is shown, by default on a terminal only.
+    settings: Changes to the preset's own settings. They are written into every output.
     """
     preset = _preset(name)
     if name == "synthetic" and probs is not None:
@@ -160,14 +168,16 @@ def run(
 
 
 def _preset(name: str) -> Any:
+    """The module of a preset."""
     if name not in NAMES:
-        raise GCFCPError(f"{name!r} is none of {', '.join(NAMES)}")
+        raise GCFCPError(f"{name!r} is not one of {', '.join(NAMES)}")
     return importlib.import_module(f"experiments.{name}")
 
 
 def _command(
     name: str, probs: Any, runs: Any, out: Any, seed: int, settings: Mapping[str, Any] | None
 ) -> str:
+    """The command that repeats this run."""
     parts = ["python3", "dev.py", "reproduce", name]
     for option, value in (("--probs", probs), ("--runs", runs), ("-o", out)):
         if value is not None:
@@ -186,6 +196,7 @@ def _document(
     settings: Mapping[str, Any],
     runs: int,
 ) -> str:
+    """The head of NAME.md: title, command, data and settings."""
     warning = (
         "**SIMULATED DATA.** No probability file was given. Coverage and its differences between "
         "methods are real; set sizes are those of the simulation, and differences from the "
@@ -202,7 +213,10 @@ def _document(
 
 
 def _verdicts(verdicts: list[tuple[str, str, str]]) -> str:
-    """One line for each row of a table and kind of number; what differs is listed with why."""
+    """The last section of NAME.md: one line for each row of a table and kind of number.
+
+    Numbers that differ from the paper's are listed with the reason.
+    """
     from experiments import tables
 
     by_row: dict[tuple[str, str], list[tuple[str, str]]] = {}
@@ -232,4 +246,5 @@ def _verdicts(verdicts: list[tuple[str, str, str]]) -> str:
 
 
 def _is_met(verdict: str) -> bool:
+    """Whether the verdict says that our number agrees with the paper's."""
     return verdict.startswith(("within", "as the paper"))

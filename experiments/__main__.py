@@ -1,7 +1,10 @@
-"""`python -m experiments EXPERIMENT [--probs FILE] [--runs N] [-o DIRECTORY]`
+"""Repeat an experiment of the paper: `python -m experiments EXPERIMENT`.
 
-Exit codes and messages are those of `gcfcp`: 0 done; 1 the input is wrong, said in one line on
-standard error; 2 usage. Results are not overwritten without `--force`.
+The options are `[--probs FILE] [--runs N] [-o DIRECTORY]`; `--help` lists all of them.
+
+Exit codes and messages are those of `gcfcp`. 0 means that the experiment was done. 1 means that an
+input is wrong, which one line on standard error explains. 2 means that the command was called in a
+wrong way. Results are not overwritten without `--force`.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ class Experiment(StrEnum):
 
 
 @app.command(
-    epilog="dev.py runs this in the root of the repository: paths are taken from there. "
+    epilog="dev.py runs this in the root of the repository, so relative paths start there. "
     "Example: python3 dev.py reproduce synthetic --runs 20 -o results"
 )
 def reproduce(
@@ -45,18 +48,20 @@ def reproduce(
     probs: Annotated[
         str | None,
         typer.Option(
-            help="File of probabilities and labels (npz); simulated without, and said so."
+            help="A file of probabilities and labels (npz). Without it the data are simulated."
         ),
     ] = None,
     runs: Annotated[
-        int | None, typer.Option(min=1, help="Repetitions; the paper's number unless given.")
+        int | None, typer.Option(min=1, help="The number of repetitions; the paper's unless given.")
     ] = None,
     output: Annotated[
-        str | None, typer.Option("-o", "--output", help="Directory; gcfcp-EXPERIMENT unless given.")
+        str | None,
+        typer.Option("-o", "--output", help="A directory; gcfcp-EXPERIMENT unless given."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of everything that is drawn.")] = 0,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes; one a core unless given.")
+        int | None,
+        typer.Option(min=1, help="The number of processes; one for each core unless given."),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite the output if it exists.")
@@ -82,9 +87,11 @@ def reproduce(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command, and turn errors into one line and an exit code."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # no name is a reason to fail
+            # A name that the terminal cannot show is escaped, so that the command does not fail.
+            stream.reconfigure(errors="backslashreplace")
     try:
         with console.warnings_as_notes():
             app(arguments)

@@ -1,7 +1,7 @@
 """Section 5.2, Table 2 and Fig. 5: CIFAR-10, five clients with two classes each.
 
-Input: a probability file of the 10,000 test images (see `probabilities`); `models.cifar10_file`
-makes one with torchvision and a network of your own.
+The input is a probability file of the 10,000 test images (see `probabilities`).
+`models.cifar10_file` makes one with torchvision and a network of your own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SETTINGS: dict[str, Any] = {
     "speed_points": 2,
     "simulation": {
         "counts": [1000] * 10,
-        "kin": [0, 0, 1, 1, 1, 1, 1, 1, 0, 0],  # vehicles and animals
+        "kin": [0, 0, 1, 1, 1, 1, 1, 1, 0, 0],  # 0 is a vehicle, 1 is an animal.
         "accuracy": 0.93,
         "resemblance": 0.5,
         "spread": 0.5,

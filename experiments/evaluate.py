@@ -1,11 +1,13 @@
 """One repetition: every method on the same calibration records, judged on the same test records.
 
-A record of the results is one (method, group): its coverage, its mean set size, and how many test
-rows that is. Coverage is reported twice: plainly over the test rows, as the paper does, and under
-the mixture that the methods promise it for, sum_k pi_k P_k. The two differ where clients with
-equal weight have different numbers of records and the test rows come from all records alike; a
-test row of label y then counts q(y)/p(y), with q(y) = sum_k pi_k P_k(y) and p the share of y among
-all records, since records of one label are alike whichever client they are dealt to.
+A record of the results is about one method and one group: its coverage, its mean set size, and how
+many test rows the group has.
+
+Coverage is reported twice: plainly over the test rows, as the paper does, and under the mixture
+sum_k pi_k P_k, which is what the methods promise it for. The two differ where clients of equal
+weight have different numbers of records and the test rows are drawn from all records alike. Records
+of one label have the same distribution at every client. So a test row of label y gets the weight
+q(y) / p(y), with q(y) = sum_k pi_k P_k(y), and p(y) the share of label y among all records.
 """
 
 from __future__ import annotations
@@ -24,12 +26,16 @@ from gcfcp.errors import GCFCPWarning
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-EVERYONE = "all"
+EVERYONE = "all"  # The name under which results over all test rows are reported.
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A method with its options, as a row of a table."""
+    """A method with its options: one row of a table.
+
+    key: The name in the CSV files. label: The name in tables and figures. method: The function of
+    `gcfcp.methods`. options: The arguments of that function.
+    """
 
     key: str
     label: str
@@ -38,10 +44,12 @@ class Variant:
 
     @property
     def delta(self) -> float | None:
+        """The delta of its digests, or None if it has none."""
         return self.options.get("delta")
 
 
 def paper_gcfcp(delta: float) -> Variant:
+    """GC-FCP as in the paper: cluster means, merged and compressed again."""
     return Variant(
         f"gcfcp_paper_{delta:g}",
         f"GC-FCP, the paper's (δ={delta:g})",
@@ -51,6 +59,7 @@ def paper_gcfcp(delta: float) -> Variant:
 
 
 def upper_gcfcp(delta: float) -> Variant:
+    """GC-FCP with the defaults of gcfcp: cluster maxima, pooled."""
     return Variant(
         f"gcfcp_upper_{delta:g}",
         f"GC-FCP, upper (δ={delta:g})",
@@ -76,19 +85,19 @@ IMPORTANCE = Variant("importance_weighted", "Importance-weighted FCP", "importan
 
 @dataclass(frozen=True)
 class Test:
-    """Test rows: the score of the truth, the size of the set at given thresholds, the groups."""
+    """The test rows of one repetition."""
 
-    __test__ = False  # not for pytest
+    __test__ = False  # It tells pytest that this class is not a test.
 
-    truth: Floats  # (n,)
-    sizes: Callable[[Floats], Floats]
-    membership: Bools  # (n, G)
-    groups: Sequence[str]
-    weights: Floats  # (n,): of the mixture
+    truth: Floats  # (n,): The score of the true outcome.
+    sizes: Callable[[Floats], Floats]  # The size of each set, for given thresholds (n,).
+    membership: Bools  # (n, G): The groups of each row.
+    groups: Sequence[str]  # The names of the groups.
+    weights: Floats  # (n,): The weight of each row under the mixture.
 
 
 def label_sizes(matrix: Floats) -> Callable[[Floats], Floats]:
-    """Labels in the sets, from the scores (n, L) of all labels."""
+    """A function that counts the labels in each set, from the scores (n, L) of all labels."""
 
     def sizes(thresholds: Floats) -> Floats:
         inside: NDArray[np.intp] = np.count_nonzero(matrix <= thresholds[:, None], axis=1)
@@ -98,7 +107,10 @@ def label_sizes(matrix: Floats) -> Callable[[Floats], Floats]:
 
 
 def mixture_weights(clients: Sequence[Any], labels: NDArray[np.int64]) -> Floats:
-    """q(y)/p(y) of each test label, for a uniform mixture; q and p from calibration."""
+    """The weight q(y) / p(y) of each test row under a uniform mixture.
+
+    q and p are estimated from the calibration records.
+    """
     L = int(max(labels.max(), max(c[2].max() for c in clients))) + 1
     counts = np.array([np.bincount(c[2], minlength=L) for c in clients], dtype=np.float64)
     target = (counts / counts.sum(axis=1, keepdims=True)).mean(axis=0)
@@ -109,7 +121,10 @@ def mixture_weights(clients: Sequence[Any], labels: NDArray[np.int64]) -> Floats
 
 
 def judge(thresholds: Floats, test: Test, **facts: Any) -> list[dict[str, Any]]:
-    """A record for everyone and for each group."""
+    """One record for all test rows, and one for each group that has test rows.
+
+    facts: Further fields of every record, such as the method and the run.
+    """
     covered = test.truth <= thresholds
     sizes = test.sizes(thresholds)
     everyone = np.ones(len(covered), dtype=bool)
@@ -139,7 +154,7 @@ def compare(
     test: Test,
     **facts: Any,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, methods.Result]]:
-    """Records and costs of every variant, and what it returned."""
+    """Run every variant: its records, what it cost, and its result."""
     records, costs, results = [], [], {}
     for variant in variants:
         own = {
@@ -149,9 +164,9 @@ def compare(
             "delta": variant.delta,
             "alpha": alpha,
         }
-        started = time.process_time()  # not of the clock: all cores are at work
+        started = time.process_time()  # A clock would also count the other runs on this machine.
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", GCFCPWarning)  # infinite thresholds are counted
+            warnings.simplefilter("ignore", GCFCPWarning)  # The records count infinite thresholds.
             result = getattr(methods, variant.method)(
                 clients, alpha, groups=list(test.groups), **variant.options
             )

@@ -1,4 +1,7 @@
-"""The paper's figures. Colours and markers are those of `gcfcp.plots`; error bars are 3 SE."""
+"""The paper's figures, in the colours and markers of `gcfcp.plots`.
+
+Error bars are three standard errors (SE) long in each direction.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,7 @@ _MARKERS = (*MARKERS, "X", "<")
 def figure(
     width: float, height: float, columns: int = 1, **options: Any
 ) -> tuple[Figure, NDArray[Any]]:
+    """An empty figure with its axes side by side, (1, columns)."""
     from matplotlib.figure import Figure
 
     made = Figure(figsize=(width, height), layout="constrained")
@@ -33,7 +37,7 @@ def figure(
 
 
 def save(made: Figure, path: Path, command: str) -> list[Path]:
-    """PNG and SVG, the same bytes each time, with the command inside."""
+    """Write the figure as PNG and SVG, with the command inside. The bytes are always the same."""
     import matplotlib
 
     with matplotlib.rc_context({"svg.hashsalt": "gcfcp", "svg.fonttype": "path"}):
@@ -47,12 +51,14 @@ def save(made: Figure, path: Path, command: str) -> list[Path]:
 
 
 def _bare(ax: Axes) -> None:
+    """Remove the upper and right spine, and draw a faint grid."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(color="0.5", alpha=0.18, linewidth=0.8)
     ax.set_axisbelow(True)
 
 
 def _look(i: int) -> dict[str, Any]:
+    """The colour and the marker of series i."""
     colour = _COLOURS[i % len(_COLOURS)]
     return {
         "color": colour,
@@ -64,11 +70,13 @@ def _look(i: int) -> dict[str, Any]:
 
 
 def _bars(means: Sequence[Mean]) -> Floats:
+    """The lengths of error bars, three standard errors; 0 where there is none."""
     bars: Floats = np.nan_to_num(3 * np.array([m.error for m in means]))
     return bars
 
 
 def _legend(made: Figure, ax: Axes, columns: int) -> None:
+    """Put the legend above the figure."""
     handles, labels = ax.get_legend_handles_labels()
     made.legend(handles, labels, loc="outside upper left", ncols=columns, frameon=False, fontsize=9)
 
@@ -81,7 +89,7 @@ def by_group(
     line_label: str,
     note: str = "",
 ) -> Figure:
-    """A value for each method in each group, groups side by side."""
+    """One value for each method in each group, with the groups side by side."""
     made, axes = figure(1.6 + 1.6 * len(groups), 4.3)
     ax = axes[0, 0]
     ax.axhline(line, color=_INK, linestyle=(0, (4, 3)), linewidth=1.2, label=line_label, zorder=1)
@@ -118,7 +126,7 @@ def by_group_rows(
     note: str = "",
     log: bool = False,
 ) -> Figure:
-    """The same with groups below each other, for many groups with long names."""
+    """The same as `by_group` with the groups below each other, for many groups with long names."""
     made, axes = figure(8.2, 1.6 + len(groups) * (0.16 + 0.075 * len(series)))
     ax = axes[0, 0]
     if line is not None:
@@ -157,7 +165,7 @@ def bands(
     y_test: Floats,
     intervals: Sequence[Sequence[float]],
 ) -> Figure:
-    """Prediction intervals over x, with the test points and the groups below."""
+    """Prediction intervals over x, with the test points, and the groups as bars at the bottom."""
     made, axes = figure(7.4, 4.6)
     ax = axes[0, 0]
     ax.plot(x_test, y_test, ".", color="0.55", markersize=4, label="test points", zorder=1)
@@ -194,7 +202,7 @@ def curves(
     diagonal: bool,
     note: str = "",
 ) -> Figure:
-    """A panel for each group, over the coverage level 1 - alpha."""
+    """Curves over the coverage level 1 - alpha, with one panel for each group."""
     made, axes = figure(1.2 + 2.5 * len(groups), 3.5, len(groups), sharey=True)
     level = 1 - np.asarray(alphas)
     for ax, group in zip(axes[0], groups, strict=True):
@@ -229,12 +237,15 @@ def over_delta(
     note: str = "",
     xlabel: str = "compression δ",
 ) -> Figure:
-    """One line for each series over delta (or another number), on a logarithmic axis."""
+    """One line for each series over delta, on a logarithmic axis.
+
+    The series come in pairs, for each score the paper's way and ours, which share a colour.
+    """
     made, axes = figure(7.4, 4.2)
     ax = axes[0, 0]
     ax.axhline(target, color=_INK, linestyle=(0, (4, 3)), linewidth=1.2, label=f"target {target:g}")
     for i, (name, values) in enumerate(series.items()):
-        # Two lines a score: the paper's way and ours share its colour.
+        # Each score has two lines of one colour: the paper's way and ours.
         look = _look(i // 2)
         look["markerfacecolor"] = look["color"] if i % 2 else "white"
         ax.plot(deltas, values, label=name, linestyle="-" if i % 2 else (0, (5, 2)), **look)

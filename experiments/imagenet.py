@@ -1,15 +1,17 @@
 """Appendix E.2: ImageNet-1K, 50 clients, ten semantic and five ambiguity groups, three scores.
 
-In each run 40,000 records calibrate and 10,000 test. Calibration records are dealt to clients
-class by class in shares drawn from a Dirichlet(0.3), again if a client gets fewer than 200. A
-record's semantic group is the category with the largest total probability; its ambiguity group is
-the fifth that its margin, the difference of its two largest probabilities, falls into, by the
-quantiles of the calibration records. Scores are THR, APS and RAPS (lambda 0.01, k_reg 5), not
-randomised, as in the authors' script.
+In each run 40,000 records are used to calibrate and 10,000 to test. The calibration records are
+dealt to the clients class by class, in shares that are drawn from a Dirichlet(0.3) distribution.
+This is repeated if a client gets fewer than 200 records.
 
-Input: a probability file of the 50,000 validation images (`models.imagenet_file` makes one). The
-paper does not print its partition of the labels into ten categories (its script matches keywords
-in class names); ours is `semantic_categories`, by class index, and a file may bring its own.
+Each record is in two groups. Its semantic group is the category with the largest total probability.
+Its ambiguity group follows from its margin, the difference of its two largest probabilities: the
+quantiles of the calibration records cut the margins into five parts. The scores are THR, APS and
+RAPS (lambda 0.01, k_reg 5), not randomised, as in the authors' script.
+
+The input is a probability file of the 50,000 validation images (`models.imagenet_file` makes one).
+The paper does not print how it divides the labels into ten categories; its script matches keywords
+in the class names. Ours is `semantic_categories`, by class index. A file may bring its own.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ SETTINGS: dict[str, Any] = {
     "other_clients": [10, 25, 100],
     "bins": 5,
     "simulation": {
-        "each": 50,  # records of each label
+        "each": 50,  # The number of records of each label.
         "accuracy": 0.8,
         "resemblance": 1.0,
         "spread": 0.7,
@@ -67,10 +69,10 @@ CATEGORIES = (
 )
 DESIGNS = ("semantic-ambiguity", "semantic", "ambiguity")
 
-# By index in the usual order of ImageNet-1K; animals and food come in blocks, artefacts (398 to
-# 923) in alphabetical order.
+# The categories by class index, in the usual order of ImageNet-1K. Animals and food come in blocks.
+# Artefacts (398 to 923) come in alphabetical order, so some of them are listed one by one below.
 _BLOCKS: tuple[tuple[int, int, int], ...] = (
-    # first, last, category
+    # (first index, last index, category)
     (0, 6, 3),
     (7, 24, 2),
     (25, 68, 3),
@@ -130,7 +132,11 @@ _SCORES: dict[str, Any] = {
 
 
 def prepare(probs: Any, settings: Settings, seed: int) -> tuple[dict[str, Any], str, bool]:
-    """The probabilities, and of every record what no split changes: scores, category, margin."""
+    """The arrays for the runs, where they come from in words, and whether they are simulated.
+
+    Beside the probabilities they hold what is the same in every run: the scores, the category and
+    the margin of every record.
+    """
     L = settings["labels"]
     if probs is not None:
         made = probabilities.load(probs, L)
@@ -157,6 +163,7 @@ def prepare(probs: Any, settings: Settings, seed: int) -> tuple[dict[str, Any], 
 
 
 def _semantic(given: Ints | None, L: int) -> Ints:
+    """The category of each label: the given ones, ours for ImageNet, or blocks of equal size."""
     if given is not None:
         return given
     if L == 1000:
@@ -165,7 +172,7 @@ def _semantic(given: Ints | None, L: int) -> Ints:
 
 
 def _facts(P: Any, semantic: Ints) -> tuple[Ints, Any]:
-    """M(x), the most probable category, and A(x), the margin."""
+    """The most probable category M(x) and the margin A(x) of every record."""
     indicator = np.eye(int(semantic.max()) + 1)[semantic]
     category = np.empty(len(P), dtype=np.int64)
     margin = np.empty(len(P))
@@ -179,6 +186,7 @@ def _facts(P: Any, semantic: Ints) -> tuple[Ints, Any]:
 
 
 def variants(settings: Settings) -> list[evaluate.Variant]:
+    """The methods that are compared, in the order of the tables."""
     return [
         evaluate.SPLIT_CP,
         evaluate.FEDCP,
@@ -194,7 +202,7 @@ def variants(settings: Settings) -> list[evaluate.Variant]:
 
 
 def _deal(labels: Ints, K: int, settings: Settings, rng: np.random.Generator) -> Ints:
-    """The client of each record: each class in shares from a Dirichlet."""
+    """The client of each record. Each class is dealt in shares from a Dirichlet distribution."""
     least = settings["smallest_client"] * len(labels) // settings["n_cal"]
     least = min(least, len(labels) // K // 2)
     client = np.empty(len(labels), dtype=np.int64)
@@ -213,6 +221,7 @@ def _deal(labels: Ints, K: int, settings: Settings, rng: np.random.Generator) ->
 
 
 def one(arrays: Arrays, settings: Settings, run: int) -> dict[str, Any]:
+    """One run: records and costs of every method, for all scores, designs and client numbers."""
     rng = np.random.default_rng([settings["seed"], run])
     labels = np.asarray(arrays["labels"])
     order = rng.permutation(len(labels))
@@ -250,12 +259,16 @@ def one(arrays: Arrays, settings: Settings, run: int) -> dict[str, Any]:
 
 
 def _numbers(settings: Settings) -> list[int]:
+    """The numbers of clients that are tried, the main one first."""
     return [settings["clients"], *settings["other_clients"]]
 
 
 def _cases(settings: Settings, score: str) -> list[tuple[int, str, list[evaluate.Variant]]]:
-    """All methods on the paper's groups; the paper's way and ours on other groups, and, for the
-    first score, with other numbers of clients."""
+    """What is run for a score: (number of clients, design of the groups, methods).
+
+    All methods run on the paper's groups. The paper's way and ours also run on other groups. For
+    the first score, they and FedCP also run with other numbers of clients.
+    """
     K, delta = settings["clients"], settings["design_delta"]
     both = [evaluate.paper_gcfcp(delta), evaluate.upper_gcfcp(delta)]
     cases = [(K, DESIGNS[0], variants(settings))]
@@ -267,6 +280,7 @@ def _cases(settings: Settings, score: str) -> list[tuple[int, str, list[evaluate
 
 
 def _membership(arrays: Arrays, rows: Ints, edges: Any) -> Bools:
+    """The groups of these records: first the semantic ones, then those by ambiguity."""
     categories = int(arrays["category"].max()) + 1
     semantic = np.eye(categories, dtype=bool)[arrays["category"][rows]]
     fifth = np.searchsorted(edges, arrays["margin"][rows], side="right")
@@ -274,12 +288,14 @@ def _membership(arrays: Arrays, rows: Ints, edges: Any) -> Bools:
 
 
 def _columns(design: str, G: int, bins: int) -> list[int]:
+    """The groups that a design uses, as columns of the membership."""
     if design == "semantic":
         return list(range(G - bins))
     return list(range(G - bins, G)) if design == "ambiguity" else list(range(G))
 
 
 def group_names(settings: Settings, G: int) -> list[str]:
+    """The names of all groups: the semantic ones, then those by margin."""
     categories = G - settings["bins"]
     named = CATEGORIES if categories == len(CATEGORIES) else [f"s{i}" for i in range(categories)]
     ends = {0: " (most ambiguous)", settings["bins"] - 1: " (least ambiguous)"}
@@ -292,6 +308,7 @@ def group_names(settings: Settings, G: int) -> list[str]:
 def report(
     records: tables.Records, costs: tables.Records, context: Any, out: Path
 ) -> tuple[list[str], list[tuple[str, str, str]]]:
+    """The text of imagenet.md and the verdicts; the figures are written to `out`."""
     settings = context.settings
     summary = tables.Summary(records)
     text: list[str] = []
@@ -318,6 +335,7 @@ def report(
 
 
 def _score_table(summary: tables.Summary, score: str, context: Any) -> list[str]:
+    """All methods with one score on the paper's groups."""
     settings = context.settings
     target, L = 1 - settings["alpha"], settings["labels"]
     rows = []
@@ -365,6 +383,7 @@ def _score_table(summary: tables.Summary, score: str, context: Any) -> list[str]
 def _design_table(
     summary: tables.Summary, context: Any
 ) -> tuple[list[str], list[tuple[str, str, str]]]:
+    """The three designs of groups, beside the paper's numbers, and the verdicts."""
     settings = context.settings
     L = settings["labels"]
     theirs = tables.paper()["imagenet"]
@@ -409,7 +428,8 @@ def _design_table(
                 )
                 if said:
                     row = f"{score.upper()}, {design}"
-                    # Pooled over runs, the worst group has no error of its own: take the average's.
+                    # The worst group is pooled over the runs and has no standard error of its own,
+                    # so that of the average is used.
                     with_error = tables.Mean(worst.value, average.error)
                     verdicts += [
                         (
@@ -452,6 +472,7 @@ def _design_table(
 
 
 def _cells(said: Any, *ours: tables.Mean) -> list[str]:
+    """Our numbers as text, with the paper's beside them if it has any."""
     cells = []
     for mean, key, digits in zip(
         ours, ("marginal", "worst", "average", "size"), (3, 3, 3, 4), strict=True
@@ -465,6 +486,7 @@ def _cells(said: Any, *ours: tables.Mean) -> list[str]:
 
 
 def _clients_table(summary: tables.Summary, context: Any) -> list[str]:
+    """The first score with several numbers of clients."""
     settings = context.settings
     score, delta = settings["scores"][0], settings["design_delta"]
     rows = []
@@ -508,6 +530,7 @@ def _clients_table(summary: tables.Summary, context: Any) -> list[str]:
 
 
 def _draw(summary: tables.Summary, context: Any, out: Path) -> None:
+    """Write coverage and set size by group, and the worst group's coverage over delta."""
     settings = context.settings
     score, K, target = settings["scores"][0], settings["clients"], 1 - settings["alpha"]
     shown = [

@@ -1,14 +1,17 @@
-"""Probability files from images and a network: `python -m experiments.models NAME ...`.
+"""Make probability files from images and a network: `python -m experiments.models NAME ...`.
 
     python -m experiments.models pathmnist -o pathmnist.npz             trains the CNN first
     python -m experiments.models cifar10 --model networks:resnet56 -o cifar10.npz
     python -m experiments.models imagenet --data DIR -o imagenet.npz    ResNet-50, pretrained
 
-Needs the extra `gcfcp[images]` (torch, torchvision, medmnist), which nothing else does, and
-downloads the data sets where torchvision and medmnist may; ImageNet must be there already. The
-networks are the paper's kind: for CIFAR-10 any network of yours, named as MODULE:FUNCTION that
-returns it, trained (the paper uses a ResNet-56); for PathMNIST a small CNN, trained here; for
-ImageNet torchvision's ResNet-50.
+This needs the extra `gcfcp[images]` (torch, torchvision, medmnist), which nothing else needs.
+CIFAR-10 and PathMNIST are downloaded. ImageNet must be there already. The networks are of the
+paper's kind:
+
+- CIFAR-10: a trained network of your own. MODULE:FUNCTION names the function that returns it. The
+  paper uses a ResNet-56.
+- PathMNIST: a small CNN, which is trained here.
+- ImageNet: torchvision's pretrained ResNet-50.
 
 A file holds `probs` float32 (n, L), `labels` (n,) and `about`, a line of text.
 """
@@ -31,6 +34,7 @@ from gcfcp.errors import GCFCPError
 
 
 def _import(name: str) -> Any:
+    """The module, or an error that names the extra to install."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -40,7 +44,10 @@ def _import(name: str) -> Any:
 
 
 def small_cnn(labels: int, channels: int = 3) -> Any:
-    """Five 3x3 convolutions (32, 32, 64, 64, 128) and two dense layers: some 150,000 weights."""
+    """A network of five 3x3 convolutions (32, 32, 64, 64, 128) and two dense layers.
+
+    It has some 150,000 weights.
+    """
     nn = _import("torch.nn")
     layers: list[Any] = []
     width = channels
@@ -53,7 +60,7 @@ def small_cnn(labels: int, channels: int = 3) -> Any:
 
 
 def as_tensor(image: Any) -> Any:
-    """An image of bytes (height, width, channels) as numbers in [0, 1], channels first."""
+    """An image of bytes (height, width, channels) as a tensor in [0, 1] with channels first."""
     pixels = np.asarray(image, dtype=np.float32) / 255
     return _import("torch").from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
 
@@ -68,7 +75,10 @@ def train(
     seed: int = 0,
     device: str = "cpu",
 ) -> list[float]:
-    """Adam on the cross entropy; the mean loss of each epoch. `data`: pairs (image, label)."""
+    """Train the model with Adam on the cross entropy; return the mean loss of each epoch.
+
+    data: Pairs of an image and its label.
+    """
     torch = _import("torch")
     torch.manual_seed(seed)
     shuffled = torch.utils.data.DataLoader(
@@ -94,13 +104,13 @@ def train(
 def softmax_outputs(
     model: Any, data: Any, *, batch: int = 256, device: str = "cpu"
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """What the model says of every image, in float32, and the labels."""
+    """The model's probabilities for every image, float32 (n, L), and the labels (n,)."""
     torch = _import("torch")
     model.to(device).eval()
     probs, labels = [], []
     with torch.inference_mode():
         for images, own in torch.utils.data.DataLoader(data, batch):
-            # The softmax in float64, so that rows sum to 1 as closely as float32 can hold.
+            # The softmax is computed in float64, so that rows sum to 1 as closely as float32 can.
             logits = model(images.to(device)).double()
             probs.append(torch.softmax(logits, dim=1).float().cpu().numpy())
             labels.append(np.asarray(own).reshape(-1).astype(np.int64))
@@ -130,7 +140,10 @@ def cifar10_file(
     device: str = "cpu",
     about: str = "a network",
 ) -> None:
-    """The 10,000 test images through a network that takes images normalised by channel."""
+    """Write the probabilities of the 10,000 test images.
+
+    model: A network that takes images normalised by channel. about: Its name, for the file.
+    """
     torch = _import("torch")
     mean = torch.tensor([0.4914, 0.4822, 0.4465]).reshape(3, 1, 1)
     deviation = torch.tensor([0.2470, 0.2435, 0.2616]).reshape(3, 1, 1)
@@ -151,7 +164,7 @@ def pathmnist_file(
     seed: int = 0,
     device: str = "cpu",
 ) -> None:
-    """Train the CNN on the training images; validation and test images through it."""
+    """Train the CNN on the training images; write the probabilities of the other images."""
     torch, medmnist = _import("torch"), _import("medmnist")
     Path(data).mkdir(parents=True, exist_ok=True)
     split = {
@@ -167,7 +180,10 @@ def pathmnist_file(
 
 
 def imagenet_file(out: str | PathLike[str], data: str | PathLike[str], device: str = "cpu") -> None:
-    """The 50,000 validation images (torchvision's layout) through its pretrained ResNet-50."""
+    """Write the probabilities of the 50,000 validation images by torchvision's ResNet-50.
+
+    data: A directory in torchvision's layout.
+    """
     datasets, models = _import("torchvision.datasets"), _import("torchvision.models")
     weights = models.ResNet50_Weights.DEFAULT
     images = datasets.ImageNet(str(data), split="val", transform=weights.transforms())
@@ -176,24 +192,25 @@ def imagenet_file(out: str | PathLike[str], data: str | PathLike[str], device: s
 
 
 def _network(name: str) -> Any:
-    """What MODULE:FUNCTION returns, with the current directory to import from, as for -m."""
+    """The network that MODULE:FUNCTION returns. Modules of the current directory are found."""
     module, _, function = name.partition(":")
     try:
         made = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise GCFCPError(
-            f"--model {name} is no MODULE:FUNCTION that can be imported: {error}"
+            f"--model {name} is not a MODULE:FUNCTION that can be imported: {error}"
         ) from None
     return made()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Make one file, and print the command that uses it."""
     parser = argparse.ArgumentParser(prog="python -m experiments.models")
     parser.add_argument("name", choices=["cifar10", "pathmnist", "imagenet"])
     parser.add_argument("-o", "--out", required=True, help="the probability file to write")
     parser.add_argument("--data", default="data", help="directory of the data set")
     parser.add_argument("--model", help="MODULE:FUNCTION that returns the network (cifar10)")
-    parser.add_argument("--epochs", type=int, default=20, help="of training (pathmnist)")
+    parser.add_argument("--epochs", type=int, default=20, help="epochs of training (pathmnist)")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, ...")
     given = parser.parse_args(arguments)
     try:

@@ -1,10 +1,11 @@
-"""Repetitions on all cores that go on where they were interrupted.
+"""Repetitions on all cores. After an interruption they go on where they were.
 
-Run r draws everything from `numpy.random.default_rng([seed, r])`, so results depend neither on
-the number of processes nor on the order in which they finish. Each finished run is a line of
-`unfinished.jsonl` in the output directory; the same command, started again, reads the lines that
-are there and does the rest. The file's first line says what was run (settings, data and the code
-itself); a file of something else is begun anew. It is removed once the results are written.
+Run r draws everything from `numpy.random.default_rng([seed, r])`, so the results depend neither on
+the number of processes nor on the order in which they finish. Each finished run is written as one
+line to `unfinished.jsonl` in the output directory. The same command, started again, reads these
+lines and does the remaining runs. The first line of the file is a fingerprint of the settings, the
+data and the code. If it differs, the file is begun anew. The file is removed once the results are
+written.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Arrays = Mapping[str, NDArray[Any]]
 Settings = Mapping[str, Any]
 OneRun = Callable[[Arrays, Settings, int], dict[str, Any]]
 
-_STORE = "unfinished.jsonl"
+_STORE = "unfinished.jsonl"  # The file of finished runs, until the results are written.
 
 
 def repeat(
@@ -45,7 +46,11 @@ def repeat(
     jobs: int | None = None,
     progress: bool | None = None,
 ) -> list[dict[str, Any]]:
-    """`one(arrays, settings, run)` for run 0, 1, ..., runs - 1, in order of the runs."""
+    """The results of `one(arrays, settings, run)` for run 0, 1, ..., runs - 1, in this order.
+
+    out: The output directory. title: The name on the progress bar. jobs: The number of processes,
+    by default one for each core. progress: Whether a bar is shown, by default on a terminal only.
+    """
     if type(runs) is not int or runs < 1:
         raise GCFCPError(f"runs={runs!r} is not a whole number of at least 1")
     store = out / _STORE
@@ -58,17 +63,18 @@ def repeat(
             lines.flush()
             done[run] = outcome
             advance()
-    # As JSON gives it back, whether it was read or made now.
+    # Every outcome goes through JSON once, so that it does not matter whether it was read from the
+    # file or made now.
     return [json.loads(json.dumps(done[r])) for r in range(runs)]
 
 
 def forget(out: Path) -> None:
-    """The results are written: nothing is left to resume."""
+    """Remove the file of finished runs, once the results are written."""
     (out / _STORE).unlink(missing_ok=True)
 
 
 def signature(one: OneRun, arrays: Arrays, settings: Settings) -> str:
-    """A fingerprint of everything that a run depends on: the code too."""
+    """A fingerprint of everything that a run depends on, including the code."""
     digest = hashlib.sha256()
     for module in (__file__, gcfcp.__file__):
         for source in sorted(Path(module).parent.rglob("*.py")):
@@ -83,7 +89,7 @@ def signature(one: OneRun, arrays: Arrays, settings: Settings) -> str:
 
 
 def _read(store: Path, expected: str) -> dict[int, Any]:
-    """Finished runs. A line that was cut off, by whatever stopped the program, is dropped."""
+    """The finished runs in the file. A line that was cut off by the interruption is dropped."""
     done: dict[int, Any] = {}
     try:
         lines = store.read_text().splitlines()
@@ -106,11 +112,13 @@ def _read(store: Path, expected: str) -> dict[int, Any]:
 def _outcomes(
     one: OneRun, arrays: Arrays, settings: Settings, todo: list[int], workers: int
 ) -> Iterator[tuple[int, Any]]:
+    """Each run with its outcome, as soon as it is finished."""
     if workers <= 1:
         for run in todo:
             yield run, one(arrays, settings, run)
         return
-    # Spawned, not forked: threads of NumPy and of the progress bar do not survive a fork.
+    # The processes are spawned, because threads of NumPy and of the progress bar do not survive a
+    # fork.
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="gcfcp-") as folder:
         for name, array in arrays.items():
@@ -125,10 +133,11 @@ def _outcomes(
                 raise
 
 
-_shared: dict[str, Any] = {}  # of a worker process: what all its runs have in common
+_shared: dict[str, Any] = {}  # In a worker process: the arrays and settings of all its runs.
 
 
 def _open(folder: str, settings: dict[str, Any]) -> None:
+    """Prepare a worker process. The arrays are mapped from files, so all processes share them."""
     _shared["settings"] = settings
     _shared["arrays"] = {
         path.stem: np.load(path, mmap_mode="r") for path in Path(folder).glob("*.npy")
@@ -141,7 +150,10 @@ def _work(one: OneRun, run: int) -> dict[str, Any]:
 
 @contextmanager
 def _bar(title: str, total: int, done: int, wanted: bool | None) -> Iterator[Callable[[], None]]:
-    """A progress bar, on a terminal only unless it is asked for."""
+    """A progress bar, and the function that advances it.
+
+    It is shown if `wanted`. If that is None, it is shown on a terminal only.
+    """
     if not (sys.stderr.isatty() if wanted is None else wanted):
         yield lambda: None
         return

@@ -1,8 +1,8 @@
 """Section 5.3, Table 3 and Fig. 6: PathMNIST, nine tissue classes, five clients.
 
-Input: a probability file of the validation and test images together (17,184 of them);
-`models.pathmnist_file` trains the paper's CNN and makes one. The simulated softmax has as many
-records of each class as those images.
+The input is a probability file of the validation and test images together (17,184 of them).
+`models.pathmnist_file` trains a small CNN, the paper's kind, and makes one. The simulated softmax
+has as many records of each class as there are images.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ SETTINGS: dict[str, Any] = {
     "alphas": [0.05, 0.1, 0.15, 0.2, 0.25, 0.3],
     "deltas": [25, 250, 2500],
     "simulation": {
-        # Validation and test images: adipose, background, debris, lymphocytes, mucus, smooth
-        # muscle, normal mucosa, stroma, tumour.
+        # The number of validation and test images of each class: adipose, background, debris,
+        # lymphocytes, mucus, smooth muscle, normal mucosa, stroma, tumour.
         "counts": [2379, 1904, 1491, 1790, 1925, 1946, 1618, 1466, 2665],
         "kin": [0, 0, 1, 1, 1, 1, 2, 1, 2],
         "accuracy": 0.9,

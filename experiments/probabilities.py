@@ -1,18 +1,18 @@
-"""Softmax outputs and labels: read from a file, or simulated and called so everywhere.
+"""Softmax outputs and labels, either read from a file or simulated.
 
-A probability file is .npz with `probs` (n, L), `labels` (n,) and, for the ImageNet preset, an
-optional `semantic` (L,): the category of each label. `experiments.models` makes such files from
-images and a network.
+A probability file is an .npz file with `probs` (n, L) and `labels` (n,). For the ImageNet preset it
+may also hold `semantic` (L,): the category of each label. `experiments.models` makes such files
+from images and a network.
 
-The simulated softmax stands in where no file is given. Labels occur as often as stated; the logit
-of label j for a record of label y is
+Where no file is given, the softmax outputs are simulated, and every output says so. Labels occur as
+often as stated. The logit of label j for a record of label y is
 
-    e_j + b [j resembles y] + (m + d_y + e') [j = y],
+    e_j + b [j resembles y] + (m - d_y + e') [j = y],
 
-with independent standard normal e and e', difficulties d_y that differ between labels, and m such
-that the accuracy is exactly the stated one; a temperature makes the mean confidence equal to the
-accuracy. Coverage and its differences between methods are real; set sizes are those of this
-simulation and of no network.
+where e and e' are independent standard normal numbers, and the difficulties d_y differ between
+labels. m is chosen so that the accuracy is exactly the stated one. A temperature makes the mean
+confidence equal to the accuracy. The coverage of the methods, and its differences between them, are
+real. The set sizes are those of this simulation and of no network.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ from gcfcp.errors import GCFCPError
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
 
-_BLOCK = 2_000  # rows
+_BLOCK = 2_000  # Large arrays are processed in blocks of this many rows.
 
 
 @dataclass(frozen=True)
 class Probabilities:
-    """What a model said of n records, and what was true."""
+    """A model's probabilities for n records, and the true labels."""
 
     probs: Floats  # (n, L)
     labels: Ints  # (n,)
-    source: str  # for people: the file, or that it is simulated
+    source: str  # Where the data come from, in words: a file or the simulation.
     simulated: bool
-    fingerprint: str
-    semantic: Ints | None = None  # (L,)
+    fingerprint: str  # The SHA-256 of the file, or of what was simulated.
+    semantic: Ints | None = None  # (L,): The category of each label.
 
     @property
     def accuracy(self) -> float:
+        """How often the most probable label is the true one."""
         hits = 0
         for start in range(0, len(self.labels), _BLOCK):
             rows = slice(start, start + _BLOCK)
@@ -54,7 +55,7 @@ class Probabilities:
 
 
 def load(path: str | PathLike[str], labels: int) -> Probabilities:
-    """Read a probability file for a task with this many labels."""
+    """Read and check a probability file for a task with this many labels."""
     name = fspath(path)
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -86,7 +87,10 @@ def load(path: str | PathLike[str], labels: int) -> Probabilities:
 
 
 def _normalised(probs: Floats, name: str) -> Floats:
-    """Rows that sum to 1: half precision is off by more than scores take."""
+    """The probabilities with rows that sum to 1.
+
+    In half precision the sums differ from 1 by more than the scores accept.
+    """
     out = np.empty(probs.shape, dtype=np.float32 if probs.size > 10**7 else np.float64)
     for start in range(0, len(probs), _BLOCK):
         block = probs[start : start + _BLOCK].astype(np.float64)
@@ -101,16 +105,17 @@ def _normalised(probs: Floats, name: str) -> Floats:
 
 @dataclass(frozen=True)
 class Simulation:
-    """A softmax to make up. `kin` puts labels that resemble each other in one class."""
+    """What a simulated softmax is like."""
 
-    counts: tuple[int, ...]  # records of each label
-    kin: tuple[int, ...]  # of each label
+    counts: tuple[int, ...]  # The number of records of each label.
+    kin: tuple[int, ...]  # The class of each label. Labels of one class resemble each other.
     accuracy: float
-    resemblance: float  # b
-    spread: float  # of the difficulties d_y, by kin and by label
+    resemblance: float  # b: This is added to the logits of labels that resemble the true one.
+    spread: float  # How far the difficulties d_y differ between classes and between labels.
 
 
 def simulate(spec: Simulation, seed: int, semantic: Ints | None = None) -> Probabilities:
+    """Simulate softmax outputs; see the module."""
     rng = np.random.default_rng([seed, 0x50F7])
     L = len(spec.counts)
     kin = np.asarray(spec.kin)
@@ -119,7 +124,8 @@ def simulate(spec: Simulation, seed: int, semantic: Ints | None = None) -> Proba
     of_kin = rng.permutation(np.linspace(-1, 1, int(kin.max()) + 1))[kin]
     difficulty = spec.spread * (of_kin + rng.permutation(np.linspace(-1, 1, L)))
     logits = np.empty((n, L), dtype=np.float32)
-    short = np.empty(n)  # of the true label's logit against the best other one, at m = 0
+    # How far the logit of the true label is below the best other one, at m = 0.
+    short = np.empty(n)
     for start in range(0, n, _BLOCK):
         rows = slice(start, min(start + _BLOCK, n))
         y = labels[rows]
@@ -132,7 +138,8 @@ def simulate(spec: Simulation, seed: int, semantic: Ints | None = None) -> Proba
         short[rows] = z.max(axis=1) - own
         z[each, y] = own
         logits[rows] = z
-    # Right iff m exceeds what is short; between two order statistics the accuracy is exact.
+    # A record is predicted rightly if m exceeds what its true label is short of. With m between two
+    # neighbouring values of `short`, the accuracy is exactly the stated one.
     ordered = np.sort(short)
     right = min(max(round(spec.accuracy * n), 1), n - 1)
     m = (ordered[right - 1] + ordered[right]) / 2
@@ -152,7 +159,7 @@ def _softmax(z: Floats) -> Floats:
 
 
 def _scale(logits: Floats, confidence: float) -> float:
-    """The inverse temperature at which the mean confidence is what the accuracy is."""
+    """The inverse temperature at which the mean confidence equals the accuracy."""
     low, high = 0.05, 50.0
     for _ in range(40):
         middle = (low * high) ** 0.5

@@ -1,14 +1,15 @@
 """Section 5.1, Table 4 and Figs. 3a-3c: regression with four clients on overlapping intervals.
 
-Client k = 1 ... 4 draws X from a normal on [0, 5] with mean 0.5 + 4(k-1)/3 and standard deviation
-0.5 + 0.1(k-1), cut off at the ends, and
+Client k = 1 ... 4 draws X from a normal distribution that is cut off at 0 and 5, with mean
+0.5 + 4(k-1)/3 and standard deviation 0.5 + 0.1(k-1), and
 
     Y ~ Poisson(sin^2 X + 0.1) + 0.03 X e_1 + 25 [U < 0.01] e_2 + N(0, 0.01 k^2).
 
-A linear regression is fitted to a training set of the same sizes; the score is |y - f(x)|. The
-paper calls sigma_k a variance, but its script (and so we) takes it as the standard deviation; its
-script also fits a polynomial of degree 4, which `degree` would do here. The paper says "linear
-regression": degree 1.
+A linear regression f is fitted to training sets of the same sizes. The score is |y - f(x)|.
+
+Two details differ between the paper and its script. The paper calls sigma_k a variance, and the
+script uses it as a standard deviation; so do we. The paper says "linear regression", and the script
+fits a polynomial of degree 4; we fit a line (the setting `degree` is 1).
 """
 
 from __future__ import annotations
@@ -38,11 +39,12 @@ SETTINGS: dict[str, Any] = {
 
 
 def prepare(probs: Any, settings: Settings, seed: int) -> tuple[dict[str, Any], str, bool]:
-    """No data are needed: they are drawn in each run."""
+    """There is nothing to prepare, because each run draws its own data."""
     return {}, "drawn anew in each run, as section 5.1 says", False
 
 
 def variants(settings: Settings) -> list[evaluate.Variant]:
+    """The methods that are compared."""
     delta = settings["delta"]
     return [
         evaluate.SPLIT_CP,
@@ -58,6 +60,7 @@ def variants(settings: Settings) -> list[evaluate.Variant]:
 
 
 def _covariates(rng: np.random.Generator, k: int, K: int, n: int) -> Floats:
+    """n draws of X at client k, which counts from 0 here."""
     from scipy.stats import truncnorm
 
     mean, deviation = 0.5 + 4 * k / (K - 1), 0.5 + 0.1 * k
@@ -67,6 +70,7 @@ def _covariates(rng: np.random.Generator, k: int, K: int, n: int) -> Floats:
 
 
 def _responses(rng: np.random.Generator, x: Floats, k: int) -> Floats:
+    """A draw of Y for each X at client k, which counts from 0 here."""
     n = len(x)
     outlier = 25 * (rng.random(n) < 0.01) * rng.standard_normal(n)
     noise = 0.03 * x * rng.standard_normal(n) + 0.1 * (k + 1) * rng.standard_normal(n)
@@ -75,6 +79,7 @@ def _responses(rng: np.random.Generator, x: Floats, k: int) -> Floats:
 
 
 def _sample(rng: np.random.Generator, sizes: list[int]) -> list[tuple[Floats, Floats]]:
+    """X and Y of every client."""
     drawn = []
     for k, n in enumerate(sizes):
         x = _covariates(rng, k, len(sizes), n)
@@ -83,11 +88,12 @@ def _sample(rng: np.random.Generator, sizes: list[int]) -> list[tuple[Floats, Fl
 
 
 def membership(x: Floats, settings: Settings) -> NDArray[np.bool_]:
+    """Which x lies in which interval, (n, G)."""
     return np.column_stack([(x >= a) & (x <= b) for a, b in settings["intervals"]])
 
 
 def _setting(settings: Settings, run: int) -> tuple[Any, list[Any], Floats, Floats]:
-    """The fitted polynomial, the clients, and the test points of the mixture."""
+    """The fitted polynomial, the clients, and X and Y of test points from the mixture."""
     rng = np.random.default_rng([settings["seed"], run])
     sizes = settings["sizes"]
     training = _sample(rng, sizes)
@@ -104,6 +110,7 @@ def _setting(settings: Settings, run: int) -> tuple[Any, list[Any], Floats, Floa
 
 
 def one(arrays: Arrays, settings: Settings, run: int) -> dict[str, Any]:
+    """One run: records and costs of every method."""
     fitted, clients, x, y = _setting(settings, run)
     test = evaluate.Test(
         np.abs(y - fitted(x)),
@@ -121,6 +128,7 @@ def one(arrays: Arrays, settings: Settings, run: int) -> dict[str, Any]:
 def report(
     records: tables.Records, costs: tables.Records, context: Any, out: Path
 ) -> tuple[list[str], list[tuple[str, str, str]]]:
+    """The text of synthetic.md and the verdicts; the figures are written to `out`."""
     settings = context.settings
     summary = tables.Summary(records)
     alpha = settings["alpha"]
@@ -161,9 +169,10 @@ def report(
 
 
 def _draw(summary: tables.Summary, context: Any, out: Path) -> None:
+    """Write Figs. 3a and 3b, the intervals of run 0, and Fig. 3c, the miscoverage by group."""
     settings = context.settings
     fitted, clients, x, y = _setting(settings, 0)
-    grid = (np.arange(1000) + 0.5) / 200  # none of it on the ends of two intervals at once
+    grid = (np.arange(1000) + 0.5) / 200  # No point of it is the end of an interval.
     known = {v.key: v for v in variants(settings)}
     delta = f"{settings['delta']:g}"
     bands: dict[str, dict[str, Floats]] = {}

@@ -1,8 +1,9 @@
 """From records to tables: means with standard errors, the paper's value beside ours, a verdict.
 
 A standard error is that of the mean over repetitions. A verdict says whether our mean lies within
-three standard errors of the paper's (both taken together, plus half a unit of the last digit that
-the paper prints); if not, by how much it differs and why it may.
+three standard errors of the paper's. For this the standard errors of both are combined, and half a
+unit of the last digit that the paper prints is added. If it does not, the verdict says by how much
+our mean differs, and what the reason may be.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Records = Sequence[Mapping[str, Any]]
 
 
 def paper() -> dict[str, Any]:
-    """The paper's numbers."""
+    """The paper's numbers, from paper.toml."""
     return tomllib.loads((Path(__file__).parent / "paper.toml").read_text())
 
 
@@ -33,27 +34,29 @@ class Mean:
     """A mean over repetitions."""
 
     value: float
-    error: float  # standard; nan for a single run
+    error: float  # The standard error; NaN for a single run.
 
     def __str__(self) -> str:
         return self.show(3)
 
     def show(self, digits: int) -> str:
+        """The mean and its standard error as text, such as "0.901 ± 0.002"."""
         if not math.isfinite(self.value):
             return "∞" if self.value > 0 else "-"
         error = f" ± {self.error:.{digits}f}" if math.isfinite(self.error) else ""
         return f"{self.value:.{digits}f}{error}"
 
     def below(self, bound: float) -> bool:
-        """Below the bound by more than three standard errors."""
+        """Whether it is below the bound by more than three standard errors."""
         return self.value < bound - 3 * self.error
 
     def holds(self, bound: float) -> bool:
-        """Not below the bound by more than three standard errors."""
+        """Whether it is not below the bound by more than three standard errors."""
         return self.value >= bound - 3 * self.error
 
 
 def mean(values: Iterable[float]) -> Mean:
+    """The mean of the values that are not None; infinite if one of them is."""
     array = np.array([v for v in values if v is not None], dtype=np.float64)
     if not len(array):
         return Mean(math.nan, math.nan)
@@ -64,33 +67,36 @@ def mean(values: Iterable[float]) -> Mean:
 
 
 class Summary:
-    """Means by (score, design, clients, method, alpha, group)."""
+    """Means of records that are selected by score, design, clients, method, alpha and group."""
 
     KEYS = ("score", "design", "clients", "method", "alpha", "group")
 
     def __init__(self, records: Records) -> None:
         self._records = records
-        self._with: dict[tuple[str, Any], set[int]] = {}  # records by one part of their key
+        # The records that have this value of this field.
+        self._with: dict[tuple[str, Any], set[int]] = {}
         for i, r in enumerate(records):
             for k in self.KEYS:
                 self._with.setdefault((k, r.get(k)), set()).add(i)
 
     def rows(self, **where: Any) -> list[Mapping[str, Any]]:
-        """The records of a key, in their order; what is not given matches anything."""
+        """The records with these values, in their order. A field that is not named may be any."""
         if not where:
             return list(self._records)
         found = set.intersection(*(self._with.get(part, set()) for part in where.items()))
         return [self._records[i] for i in sorted(found)]
 
     def mean(self, what: str, **where: Any) -> Mean:
+        """The mean of one field over the records with these values."""
         return mean(r[what] for r in self.rows(**where))
 
     def groups(self, **where: Any) -> list[str]:
+        """The groups of these records in their order, without the one for all rows."""
         seen = dict.fromkeys(r["group"] for r in self.rows(**where))
         return [g for g in seen if g != EVERYONE]
 
     def worst(self, what: str = "coverage", **where: Any) -> tuple[float, str]:
-        """The lowest coverage of a group, all its test rows of all repetitions taken together."""
+        """The lowest coverage of a group, over its test rows in all repetitions, and the group."""
         pooled = []
         for group in self.groups(**where):
             own = self.rows(group=group, **where)
@@ -100,25 +106,30 @@ class Summary:
 
 
 def compared(ours: Mean, theirs: Any, digits: int, reason: str) -> str:
-    """The verdict on one number. `theirs`: a number, or a pair with its standard error."""
+    """The verdict on one number.
+
+    theirs: The paper's number, or a pair of it and its standard error. digits: How many digits the
+    paper prints. reason: Why the numbers may differ.
+    """
     value, error = theirs if isinstance(theirs, list) else (theirs, 0.0)
     own = ours.error if math.isfinite(ours.error) else 0.0
     allowed = 3 * math.hypot(own, error) + 0.5 * 10.0**-digits
     difference = ours.value - value
-    # Differences are of decimals: one that is printed as equal to what is allowed is allowed.
+    # Both are decimal numbers. A difference that is printed as equal to what is allowed is allowed.
     if abs(difference) <= allowed + 1e-12:
         return "within 3 SE"
     return f"{difference:+.{digits}f}: {reason}"
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A Markdown table."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     lines += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
     return "\n".join(lines) + "\n"
 
 
 def csv_text(records: Records, command: str) -> str:
-    """Tidy: one row a record. The first line is the command, as a comment."""
+    """The records as CSV, one row for each. The first line is a comment with the command."""
     columns = list(dict.fromkeys(k for r in records for k in r))
     text = io.StringIO()
     text.write(f"# {command}\n")
@@ -129,15 +140,17 @@ def csv_text(records: Records, command: str) -> str:
 
 
 def _cell(value: Any) -> Any:
+    """A value as it is written to CSV: None as nothing, a float with six digits."""
     if value is None:
         return ""
     return f"{value:.6g}" if isinstance(value, float) else value
 
 
 def costs_table(costs: Records, variants: Sequence[Variant], **where: Any) -> str:
-    """Table 1, measured: what is sent and solved, beside the paper's O(.) with its terms put in.
+    """The paper's Table 1, measured: what is sent and what is solved.
 
-    Means over the runs; of the seconds, which other processes disturb, the median.
+    Beside it stand the paper's O(.) terms with the numbers of the experiment put in. Every number
+    is a mean over the runs. Only the seconds, which other processes disturb, are a median.
     """
     terms = paper()["complexity"]
     rows = []
@@ -188,7 +201,11 @@ def costs_table(costs: Records, variants: Sequence[Variant], **where: Any) -> st
 
 
 def _problem(variant: Variant, size: float, groups: int) -> str:
-    """Scores and unknowns: one for a constant threshold, one in each group by itself, or all."""
+    """The size of the problem: the number of scores, and the number of unknowns.
+
+    There is one unknown for a constant threshold, one for each group that is solved by itself, and
+    one for every group if they are solved together.
+    """
     if variant.method in ("split_cp", "fedcp"):
         return f"{size:,.0f} × 1"
     if variant.method in ("mondrian_fedcp", "group_digest", "importance_weighted"):
@@ -199,6 +216,7 @@ def _problem(variant: Variant, size: float, groups: int) -> str:
 def _orders(
     variant: Variant, cost: Mapping[str, Any], average: Mapping[str, float], terms: Any
 ) -> list[str]:
+    """The paper's orders of communication and computation, with their values."""
     G, n = cost["groups"], cost["records"]
     if variant.method == "gcfcp":
         delta = variant.options["delta"]

@@ -1,9 +1,9 @@
-"""What one test point costs: the paper's bisection over linear programs, and our table.
+"""What one test point costs: with the paper's bisection over linear programs, and with our table.
 
-The paper (appendix D) finds S* of each test point by bisection; each step solves the dual (P1), a
-linear program with a variable for every score of the problem. Doing that for thousands of points
-takes hours, so it is timed on a few and the mean is what a point costs. Times are processor time,
-which other programs on the machine disturb least.
+The paper (appendix D) finds S* of each test point by bisection. Each step solves the dual (P1), a
+linear program with one variable for every score of the problem. For thousands of points this would
+take hours, so a few points are timed and their mean is reported. Times are processor times, which
+other programs on the machine disturb least.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from numpy.typing import NDArray
 from gcfcp import methods
 from gcfcp.solver import Coreset
 
-STEPS = 50  # of the bisection, as in the authors' script
+STEPS = 50  # The bisection has as many steps as in the authors' script.
 
 
 def bisection(coreset: Coreset, alpha: float, row: NDArray[np.bool_]) -> float:
-    """The smallest S on a grid of 2^-50 whose (P1) has eta_test at its upper bound."""
+    """S* by bisection: the smallest S whose (P1) has eta_test at its upper bound.
+
+    The search ends after 50 steps, or when the bracket is narrower than 1e-7.
+    """
     from scipy.optimize import linprog
 
     weights = np.append(coreset.weights, coreset.test)
-    weights = weights / weights.sum() * 1e5  # a solver's tolerance is absolute
+    weights = weights / weights.sum() * 1e5  # The solver's tolerance does not scale with them.
     rows = np.repeat(coreset.membership, np.diff(coreset.start), axis=0)
     equal = np.vstack([rows, row]).astype(np.float64).T
     bounds = np.column_stack([-alpha * weights, (1 - alpha) * weights])
@@ -52,7 +55,7 @@ def bisection(coreset: Coreset, alpha: float, row: NDArray[np.bool_]) -> float:
 def seconds_a_point(
     result: methods.Result, alpha: float, membership: NDArray[np.bool_], points: int
 ) -> tuple[float, float]:
-    """Mean time of the bisection over the first `points` rows, and how far it is from our S*."""
+    """The mean time of the bisection over the first rows, and its largest distance from our S*."""
     coreset = result.threshold_table.coreset
     assert coreset is not None
     ours = result.thresholds(membership[:points])
@@ -70,8 +73,11 @@ def speedups(
     membership: NDArray[np.bool_],
     points: int,
 ) -> list[dict[str, Any]]:
-    """Seconds per test point, by bisection (of `theirs` alone) and by a table, against bisection
-    for the first of `theirs`."""
+    """The seconds for one test point of every variant, and the speed-ups.
+
+    All variants are timed by their table, and those in `theirs` by bisection too. A speed-up is
+    relative to the bisection of the first variant in `theirs`.
+    """
     times: list[dict[str, Any]] = []
     for variant in [*theirs, *ours]:
         started = time.process_time()

@@ -1,19 +1,23 @@
-"""Does the promise hold? Coverage of thousands of random federations, computed, not sampled.
+"""Does the promise hold? The coverage of thousands of random federations, computed exactly.
 
     python -m experiments.validity -o experiments/results/validity
 
-A federation is drawn at random: clients, their sizes, the mixture, how likely each atom is and how
-scores are distributed there (normal, or normal and rounded, so that there are ties), alpha, delta.
-Given thresholds, the coverage of a group is then a formula. The promise is about its average over
-calibrations, which is estimated: each federation is calibrated some times, those that look worst
-again and more often, and the worst of those once more. Every round uses fresh draws, so the last
-one is not biased by the choice: where a promise holds, its z scores are those of chance.
+Everything about a federation is drawn at random: the number of clients, their sizes, the mixture,
+alpha, delta, the probability of each atom at each client, and the distribution of its scores.
+Scores are normal, or normal and rounded, so that there are ties. For given thresholds, the coverage
+of a group is then a formula.
 
-deficit = promised - average coverage; z = deficit / its standard error. The table has one row for
-each configuration: the way groups lie, rule, representative, merge, min_count. What is promised is
-1 - alpha with `upper`, and the certified bound of each calibration with `mean`.
+The promise is about the average of this coverage over calibrations, which has to be estimated. Each
+federation is calibrated a few times. Those that look worst are calibrated again and more often, and
+the worst of those once more. Every round uses fresh draws, so the choice does not bias the last
+round: where a promise holds, its z scores are those of chance.
 
-Cost: 5 ms a calibration; 10,000 federations take a quarter of an hour of one core.
+Here deficit = promised coverage - average coverage, and z = deficit / its standard error. The table
+has one row for each configuration: whether groups overlap, rule, representative, merge, min_count.
+With `upper` the promised coverage is 1 - alpha. With `mean` it is the certified bound of each
+calibration.
+
+Cost: 5 ms for a calibration. 10,000 federations take a quarter of an hour on one core.
 """
 
 from __future__ import annotations
@@ -40,21 +44,23 @@ from gcfcp.checks import Representative
 Floats = NDArray[np.float64]
 
 ROUNDS = ((1.0, 6), (0.04, 100), (0.2, 800))
-"""Of the federations of each configuration: the share of the last round's worst that go on, and
-how often each is calibrated."""
+"""The rounds: the share of the federations (the worst of the round before) that take part, and how
+often each of them is calibrated."""
 
 FAMILIES = ("disjoint", "overlapping")
 RULES = ("simultaneous", "max")
 REPRESENTATIVES: tuple[Representative, ...] = ("upper", "mean")
-MERGES = ("pool", "recompress", "region")  # region: two clients behind an aggregator
+MERGES = ("pool", "recompress", "region")  # With "region", an aggregator merges two clients.
 MIN_COUNTS = (1, 4)
 NAMES = ["a", "b", "c", "d"]
-_LEAST_ERROR = 1e-3  # of one calibration: a coverage that did not move in six is no certainty
+# The smallest standard error that is assumed for one calibration. Coverage that was the same in six
+# calibrations need not be the same in all.
+_LEAST_ERROR = 1e-3
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """What a row of the table is about."""
+    """The options of one row of the table."""
 
     family: str
     rule: str
@@ -64,7 +70,7 @@ class Configuration:
 
     @property
     def claim(self) -> str:
-        """On what ground the promise stands, as `Guarantee` says."""
+        """On what ground the promise stands, in the words of `Guarantee`."""
         if self.family == "disjoint" or self.rule == "max":
             return "proved" if self.representative == "upper" else "paper's argument"
         return "measured"
@@ -78,22 +84,23 @@ CONFIGURATIONS = [
 
 @dataclass(frozen=True)
 class Federation:
-    """A random federation whose distributions are known."""
+    """A random federation with K clients, a atoms and G groups, whose distributions are known."""
 
     configuration: Configuration
     seed: int
     alpha: float
     delta: float
-    membership: NDArray[np.bool_]  # (a, G)
-    sizes: tuple[int, ...]
+    membership: NDArray[np.bool_]  # (a, G): The groups of each atom.
+    sizes: tuple[int, ...]  # (K,): The number of records of each client.
     mixture: str | dict[str, float]
-    atoms: Floats  # (K, a): how likely each atom is
-    mean: Floats  # (K, a)
-    spread: Floats  # (K, a)
-    grain: float  # scores are rounded to multiples of it; 0: they are not
+    atoms: Floats  # (K, a): The probability of each atom at each client.
+    mean: Floats  # (K, a): The mean of the scores.
+    spread: Floats  # (K, a): The standard deviation of the scores.
+    grain: float  # Scores are rounded to multiples of this number; they are not if it is 0.
 
     @classmethod
     def draw(cls, configuration: Configuration, seed: int) -> Federation:
+        """The random federation of this seed."""
         rng = np.random.default_rng([2026, seed])
         membership = _family(configuration.family, rng)
         a = len(membership)
@@ -121,11 +128,13 @@ class Federation:
         )
 
     def coverage(self, thresholds: Floats) -> Floats:
-        """P(covered | G) of each group under the mixture, exactly."""
+        """The exact coverage P(covered | G) of each group under the mixture."""
         from scipy.special import ndtr
 
         t = thresholds
-        if self.grain:  # a score is at most t iff it was below the next multiple's half
+        # Let m be the largest multiple of the grain that is not above t. A rounded score is at most
+        # t if and only if it was below m + grain / 2 before it was rounded.
+        if self.grain:
             t = (np.floor(thresholds / self.grain) + 0.5) * self.grain
         weight = self.shares[:, None] * self.atoms
         covered = weight * ndtr((t - self.mean) / self.spread)
@@ -136,7 +145,7 @@ class Federation:
 
     @property
     def shares(self) -> Floats:
-        """pi_k of every client, those behind an aggregator included."""
+        """pi_k of every client, also of those behind an aggregator."""
         n, K = np.array(self.sizes) + 1.0, len(self.sizes)
         region = self.configuration.merge == "region"
         if self.mixture == "uniform":
@@ -153,7 +162,10 @@ class Federation:
         return pi
 
     def excess(self, rng: Generator) -> Floats:
-        """Coverage of each group less what is promised, for one calibration drawn with `rng`."""
+        """The coverage of each group minus what is promised, for one calibration.
+
+        `rng` draws the records.
+        """
         c = self.configuration
         groups = gcfcp.Groups(NAMES[: self.membership.shape[1]])
         summaries = []
@@ -173,7 +185,9 @@ class Federation:
                     min_count=c.min_count,
                 )
             )
-        refused = np.full(len(groups), self.alpha)  # nobody gets less than all
+        # If no client with a weight describes an atom, there is no calibration. Every set then
+        # holds all outcomes, and coverage exceeds 1 - alpha by alpha.
+        refused = np.full(len(groups), self.alpha)
         if c.merge == "region":
             if not any(len(s.values) for s in summaries[:2]):
                 return refused
@@ -196,13 +210,14 @@ class Federation:
 
 
 def _family(kind: str, rng: Generator) -> NDArray[np.bool_]:
+    """The atoms of a random family of groups, (a, G)."""
     if kind == "disjoint":
         return np.eye(int(rng.integers(1, 5)), dtype=bool)
     G = int(rng.integers(2, 5))
     every = np.array(list(itertools.product([False, True], repeat=G)))[1:]
     some = rng.permutation(every)[: int(rng.integers(G, min(len(every), 6) + 1))]
     if rng.random() < 0.5:
-        some[:, 0] = True  # a group of everyone
+        some[:, 0] = True  # In half of the families the first group holds everyone.
     some[~some.any(axis=1), 0] = True
     some = np.unique(some, axis=0)
     columns: NDArray[np.bool_] = some[:, some.any(axis=0)]
@@ -211,7 +226,7 @@ def _family(kind: str, rng: Generator) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class Measured:
-    """The worst group of one federation."""
+    """What was measured for the worst group of one federation."""
 
     federation: Federation
     group: int
@@ -221,14 +236,18 @@ class Measured:
 
     @property
     def z(self) -> float:
+        """The deficit in standard errors."""
         return self.deficit / self.error if self.error else math.copysign(math.inf, self.deficit)
 
 
 def measure(federation: Federation, calibrations: int, number: int) -> Measured:
-    """The group with the largest z over fresh calibrations; `number` of the round seeds them."""
+    """The group with the largest z over fresh calibrations.
+
+    number: The number of the round, which is part of the seed.
+    """
     rng = np.random.default_rng([2026, federation.seed, number])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", gcfcp.GCFCPWarning)  # +inf is a fair answer here
+        warnings.simplefilter("ignore", gcfcp.GCFCPWarning)  # A threshold may be +inf here.
         excess = np.array([federation.excess(rng) for _ in range(calibrations)])
     mean = excess.mean(axis=0)
     error = excess.std(axis=0, ddof=1) / math.sqrt(calibrations)
@@ -239,7 +258,7 @@ def measure(federation: Federation, calibrations: int, number: int) -> Measured:
 
 @dataclass(frozen=True)
 class Row:
-    """One configuration: how many were looked at, and the worst of those looked at most closely."""
+    """One configuration: how much was calibrated, and the worst federation of the last round."""
 
     family: str
     rule: str
@@ -249,7 +268,7 @@ class Row:
     claim: str
     federations: int
     calibrations: int
-    below: int  # federations of the last round with a deficit above 3 standard errors
+    below: int  # How many federations of the last round have a deficit above 3 standard errors.
     deficit: float
     error: float
     z: float
@@ -260,7 +279,7 @@ class Row:
 
 
 def study(configuration: Configuration, federations: int, first: int) -> Row:
-    """All rounds of one configuration."""
+    """Run all rounds of one configuration. The federations have the seeds from `first` on."""
     chosen = [Federation.draw(configuration, first + i) for i in range(federations)]
     done = 0
     found: list[Measured] = []
@@ -289,7 +308,7 @@ def study(configuration: Configuration, federations: int, first: int) -> Row:
 
 
 def table(rows: Sequence[Row], seconds: float) -> str:
-    """The study as Markdown."""
+    """The results as a Markdown page."""
     total = sum(r.federations for r in rows)
     last = f"{ROUNDS[-1][1]:,}"
     lines = [
@@ -317,9 +336,10 @@ def table(rows: Sequence[Row], seconds: float) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the study, and write validity.md and validity.json."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("-o", "--output", default="validity", help="directory of the table")
-    parser.add_argument("--federations", type=int, default=10_080, help="in all")
+    parser.add_argument("-o", "--output", default="validity", help="directory for the table")
+    parser.add_argument("--federations", type=int, default=10_080, help="federations in all")
     options = parser.parse_args(arguments)
     each = max(2, options.federations // len(CONFIGURATIONS))
     start = time.process_time()

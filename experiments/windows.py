@@ -1,8 +1,8 @@
-"""Sections 5.2 and 5.3: labels dealt to clients, groups that are windows of predicted labels.
+"""Sections 5.2 and 5.3: what `cifar10` and `pathmnist` have in common.
 
-What `cifar10` and `pathmnist` have in common. In each run all records are shuffled and split into
-calibration and test records; client k holds the calibration records of its own labels; a record
-belongs to a group if its predicted label is in the group's window; the score is THR, 1 - p_y.
+In each run all records are shuffled and split into calibration and test records. Each client has
+some of the labels and holds the calibration records of these labels. A group is a window of labels,
+and a record belongs to it if its predicted label is in the window. The score is THR, 1 - p_y.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Bools = NDArray[np.bool_]
 
 
 def prepare(probs: Any, settings: Settings, seed: int) -> tuple[dict[str, Any], str, bool]:
-    """Arrays for the runs, where they come from, and whether they are simulated."""
+    """The arrays for the runs, where they come from in words, and whether they are simulated."""
     L = settings["labels"]
     if probs is None:
         spec = settings["simulation"]
@@ -44,6 +44,7 @@ def prepare(probs: Any, settings: Settings, seed: int) -> tuple[dict[str, Any], 
 
 
 def main_variants(settings: Settings) -> list[evaluate.Variant]:
+    """The methods that are compared, in the order of the tables."""
     return [
         evaluate.SPLIT_CP,
         evaluate.CONDCP,
@@ -62,7 +63,10 @@ def main_variants(settings: Settings) -> list[evaluate.Variant]:
 def _split(
     arrays: Arrays, settings: Settings, run: int
 ) -> tuple[list[Any], Any, NDArray[np.int64], Bools]:
-    """Clients as (scores, membership, labels), and test probabilities, labels, membership."""
+    """The clients as (scores, membership, labels), and the test rows.
+
+    Test rows are probabilities, labels and membership.
+    """
     rng = np.random.default_rng([settings["seed"], run])
     labels = arrays["labels"]
     order = rng.permutation(len(labels))
@@ -79,6 +83,7 @@ def _split(
 
 
 def _windows(P: Any, settings: Settings) -> Bools:
+    """Which predicted label lies in which window, (n, G)."""
     predicted = P.argmax(axis=1)
     return np.column_stack([np.isin(predicted, w) for w in settings["windows"]])
 
@@ -88,6 +93,7 @@ def group_names(settings: Settings) -> list[str]:
 
 
 def one(arrays: Arrays, settings: Settings, run: int) -> dict[str, Any]:
+    """One run: records and costs of every method, and records at other levels for the curves."""
     clients, Q, y, member = _split(arrays, settings, run)
     matrix = scores.THR().all(Q)
     test = evaluate.Test(
@@ -115,13 +121,14 @@ def one(arrays: Arrays, settings: Settings, run: int) -> dict[str, Any]:
 
 
 def curve_methods(settings: Settings) -> list[str]:
-    """Those of Figs. 5 and 6."""
+    """The keys of the methods that Figs. 5 and 6 show."""
     return ["split_cp", f"gcfcp_paper_{settings['deltas'][1]:g}"]
 
 
 def report(
     records: tables.Records, costs: tables.Records, context: Any, out: Path
 ) -> tuple[list[str], list[tuple[str, str, str]]]:
+    """The text of the page and the verdicts; the figures are written to `out`."""
     settings = context.settings
     summary = tables.Summary(records)
     shown = main_variants(settings)
@@ -152,6 +159,7 @@ def report(
 def _main_tables(
     summary: tables.Summary, shown: list[evaluate.Variant], speed: dict[str, Any], context: Any
 ) -> tuple[list[str], list[tuple[str, str, str]]]:
+    """The tables of coverage and set sizes, and a verdict for each of the paper's numbers."""
     settings = context.settings
     alpha, groups = settings["alpha"], group_names(settings)
     theirs = tables.paper()[settings["paper"]]
@@ -204,6 +212,7 @@ def _main_tables(
 
 
 def _reason(variant: evaluate.Variant, context: Any) -> str:
+    """Why a number may differ from the paper's."""
     if context.simulated:
         return "simulated data"
     if variant.key == "gcfcp_paper_25":
@@ -212,7 +221,7 @@ def _reason(variant: evaluate.Variant, context: Any) -> str:
 
 
 def _must_hold(summary: tables.Summary, context: Any) -> list[str]:
-    """What the paper's table is there to show, as statements that are true or false."""
+    """The statements that the paper's table is there to show, and whether they are true."""
     settings = context.settings
     alpha, groups = settings["alpha"], group_names(settings)
     target = 1 - alpha
@@ -251,6 +260,7 @@ def _must_hold(summary: tables.Summary, context: Any) -> list[str]:
 
 
 def _speed_text(speed: dict[str, Any], shown: list[evaluate.Variant], context: Any) -> list[str]:
+    """The table of speed-ups."""
     theirs = tables.paper()[context.settings["paper"]]
     points = context.settings["speed_points"]
     rows = []
@@ -295,6 +305,7 @@ def _speed_text(speed: dict[str, Any], shown: list[evaluate.Variant], context: A
 
 
 def _draw(summary: tables.Summary, context: Any, out: Path) -> None:
+    """Write the coverage by group, and the curves of coverage and set size over 1 - alpha."""
     settings = context.settings
     alpha, groups = settings["alpha"], group_names(settings)
     labels = {v.key: v.label for v in main_variants(settings)}

@@ -1,4 +1,4 @@
-"""The presets on small settings, their parts by hand, and the results that are committed."""
+"""Tests of the presets on small settings, of their parts, and of the committed results."""
 
 import csv
 import json
@@ -61,7 +61,7 @@ def read_csv(path):
 
 
 def means(rows, **where):
-    """Mean and standard error of the coverage by group, from a CSV and nothing else."""
+    """The mean coverage of each group and its standard error, computed from the CSV file alone."""
     by_group = {}
     for row in rows:
         if all(row[k] == v for k, v in where.items()):
@@ -105,7 +105,7 @@ def test_a_preset_writes_everything_it_promises(name, settings, figures, tmp_pat
         assert (b"SIMULATED" in content) == simulated, file
     rows = read_csv(out / "runs.csv")
     keys = [tuple(r.get(k) for k in ("run", *tables.Summary.KEYS)) for r in rows]
-    assert len(set(keys)) == len(keys)  # tidy: one row a run, method, group, ...
+    assert len(set(keys)) == len(keys)  # There is one row for each run, method, group, ...
     assert {r["run"] for r in rows} == {"0", "1"}
     assert all(0 <= float(r["coverage"]) <= 1 for r in rows)
     assert "## Verdict by row" in outcome.text
@@ -120,7 +120,7 @@ def test_a_preset_writes_everything_it_promises(name, settings, figures, tmp_pat
 
 
 def test_results_depend_on_the_seed_alone(tmp_path):
-    """Not on the number of processes, nor on what was interrupted."""
+    """They do not depend on the number of processes, and another seed gives other results."""
     settings = {"sizes": [100, 60, 60, 60], "n_test": 50}
     first = experiments.run("synthetic", runs=3, out=tmp_path / "a", jobs=1, settings=settings)
     second = experiments.run("synthetic", runs=3, out=tmp_path / "b", jobs=2, settings=settings)
@@ -145,8 +145,8 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         experiments.run("synthetic", runs=4, out=tmp_path, jobs=1, settings=settings)
     store = tmp_path / "unfinished.jsonl"
-    assert len(store.read_text().splitlines()) == 3  # what was run, and two runs
-    store.write_text(store.read_text() + '{"run": 2, "outc')  # cut off in the middle of a line
+    assert len(store.read_text().splitlines()) == 3  # The fingerprint, and two runs.
+    store.write_text(store.read_text() + '{"run": 2, "outc')  # The last line is cut off.
     done.clear()
     done.append("so that only one more is done before the next interruption")
     with pytest.raises(KeyboardInterrupt):
@@ -186,7 +186,7 @@ def test_a_progress_bar_is_drawn_when_asked_for(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"name": "mnist"}, "'mnist' is none of synthetic"),
+        ({"name": "mnist"}, "'mnist' is not one of synthetic"),
         ({"name": "synthetic", "probs": "x.npz"}, "draws its own data"),
         ({"name": "synthetic", "runs": 0}, "runs=0 is not"),
         ({"name": "synthetic", "seed": -1}, "seed=-1 is not"),
@@ -204,7 +204,7 @@ def test_wrong_options_are_told(options, message, tmp_path):
 
 @pytest.fixture
 def command(capfd):
-    """`python -m experiments` in this process: its exit code and what it printed."""
+    """Run `python -m experiments` in this process: its exit code and what it printed."""
 
     def go(*arguments):
         with pytest.raises(SystemExit) as stop:
@@ -263,7 +263,7 @@ def test_wrong_arguments_are_told_in_words(arguments, code, command, tmp_path, m
 
 
 def test_dev_reproduces_from_any_directory(tmp_path, monkeypatch, capfd):
-    """Workers find the experiments too: two runs in two processes."""
+    """Two runs in two processes show that the worker processes find the experiments too."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(dev, "_install", lambda extra: None)
     monkeypatch.setattr(dev, "BIN", Path(sys.executable).parent)
@@ -278,7 +278,7 @@ def test_dev_reproduces_from_any_directory(tmp_path, monkeypatch, capfd):
 
 @pytest.mark.skipif(not CIFAR10.exists(), reason=f"{CIFAR10} is not there")
 def test_cifar10_shows_what_it_must(tmp_path):
-    """Four runs of the real thing; the committed results have fifty."""
+    """This makes four runs on the real data. The committed results have fifty."""
     settings = {"alphas": [0.1], "speed_points": 0}
     outcome = experiments.run("cifar10", CIFAR10, 4, tmp_path, jobs=1, settings=settings)
     assert not outcome.simulated
@@ -287,6 +287,11 @@ def test_cifar10_shows_what_it_must(tmp_path):
 
 
 def check_must_hold(rows, enough=True):
+    """Check what the paper's Table 2 is there to show.
+
+    enough: Whether there are enough runs to show that the paper's way fails at delta = 25.
+    """
+
     def below(key):
         found = means(rows, method=key, alpha="0.1")
         assert len(found) == 4
@@ -302,7 +307,7 @@ def check_must_hold(rows, enough=True):
     assert (
         min(mean for mean, _ in means(rows, method="gcfcp_upper_25", alpha="0.1").values()) >= 0.9
     )
-    if enough:  # a matter of half a percent: the standard error of a few runs is too large
+    if enough:  # The deficit is half a percent, below the standard error of a few runs.
         assert below("gcfcp_paper_25")
 
 
@@ -312,7 +317,7 @@ def test_the_papers_numbers_are_transcribed_in_full():
     ours = tables.paper()
 
     def table(label):
-        """From the start of its tabular to its label, which these tables have at the end."""
+        """The table's source. The label stands at the end of these tables."""
         body = tex[: tex.index(rf"\label{{{label}}}")]
         return body[body.rindex(r"\begin{tabular}{cccccc") :]
 
@@ -375,7 +380,7 @@ def test_committed_cifar10_shows_what_it_must():
 
 @committed
 def test_committed_results_come_from_this_code():
-    """Run 0 again; a change of the methods that changes results must bring new ones."""
+    """Run 0 is repeated. Whoever changes the results must commit new ones."""
     made = {"synthetic": synthetic.one({}, {**synthetic.SETTINGS, "seed": 0}, 0)}
     if CIFAR10.exists():
         settings = {**cifar10.SETTINGS, "seed": 0}
@@ -405,7 +410,7 @@ def test_a_simulated_softmax_is_as_accurate_as_stated():
     assert np.array_equal(made.probs, again.probs)
     assert not np.array_equal(made.probs, probabilities.simulate(spec, 4).probs)
     by_label = [np.mean(made.probs[made.labels == y].argmax(axis=1) == y) for y in range(5)]
-    assert max(by_label) - min(by_label) > 0.05  # labels are not equally hard
+    assert max(by_label) - min(by_label) > 0.05  # The labels are not equally hard.
 
 
 @pytest.mark.parametrize(
@@ -444,7 +449,10 @@ def test_probability_files_are_written_and_read(tmp_path):
 
 
 def test_the_mixture_weighs_labels_by_clients():
-    """Client a has 3 records of label 0, client b one of label 1: the mixture has half of each."""
+    """Client a has 3 records of label 0, and client b has one of label 1.
+
+    Under the uniform mixture each label has a probability of one half.
+    """
     clients = [(None, None, np.array([0, 0, 0])), (None, None, np.array([1]))]
     weights = evaluate.mixture_weights(clients, np.array([0, 1, 1]))
     np.testing.assert_allclose(weights, [(1 / 2) / (3 / 4), 2, 2])
@@ -469,7 +477,7 @@ def test_means_and_verdicts_by_hand():
     assert not tables.Mean(0.89, 0.004).below(0.9)
     assert tables.Mean(0.89, 0.004).holds(0.9)
     within = tables.compared(tables.Mean(0.903, 0.001), [0.9, 0.001], 3, "why")
-    assert within == "within 3 SE"  # 3 sqrt(2) / 1000 is allowed
+    assert within == "within 3 SE"  # A difference of 3 sqrt(2) / 1000 is allowed.
     assert tables.compared(tables.Mean(0.91, 0.001), [0.9, 0.001], 3, "why") == "+0.010: why"
     assert tables.mean([1.0, math.inf]).show(2) == "∞"
     records = [
@@ -505,8 +513,8 @@ def test_imagenet_labels_fall_into_ten_categories():
     category = imagenet.semantic_categories()
     assert np.bincount(category).min() > 50
     known = {207: 0, 281: 1, 9: 2, 1: 3, 310: 4, 817: 5, 889: 6, 831: 7, 954: 8, 483: 9}
-    # golden retriever, tabby, ostrich, goldfish, cockroach relatives, sports car, violin, studio
-    # couch, banana, castle
+    # They are golden retriever, tabby, ostrich, goldfish, ant, sports car, violin, studio couch,
+    # banana and castle.
     assert {i: int(category[i]) for i in known} == known
 
 
@@ -518,7 +526,8 @@ def test_imagenet_deals_every_record_and_bins_by_fifths():
     assert np.bincount(client, minlength=8).min() >= 50
     assert np.bincount(client).sum() == 3000
     shares = np.array([np.bincount(labels[client == k], minlength=20) for k in range(8)])
-    assert (shares.max(axis=0) / shares.sum(axis=0)).mean() > 0.35  # far from one eighth each
+    # The mean would be 1/8 if all shares were equal.
+    assert (shares.max(axis=0) / shares.sum(axis=0)).mean() > 0.35
     with pytest.raises(gcfcp.GCFCPError, match="fewer clients"):
         imagenet._deal(labels[:20] * 0, 20, settings, rng)
 
@@ -534,7 +543,7 @@ def test_without_torch_the_extra_is_named(monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_a_network_is_trained_and_feeds_a_preset(tmp_path, monkeypatch):
-    """A tiny made data set: label y is how red and how green an image is."""
+    """The data set is tiny and invented: label y says how red and how green an image is."""
     pytest.importorskip("torch", reason="torch is not installed")
 
     class Tints:

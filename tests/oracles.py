@@ -1,7 +1,8 @@
-"""Thresholds by other means: short, slow and obviously right. Nothing here uses gcfcp's solver.
+"""Thresholds computed in other ways, which are short, slow and easy to check.
 
-All take raw records: `scores` (n,), `membership` (n, G), `weights` (n,), the test point's weight,
-alpha and the test point's membership `row` (G,), and return S*.
+None of them uses gcfcp's solver. All take raw records: `scores` (n,), `membership` (n, G),
+`weights` (n,), the weight of the test point, alpha, and the membership `row` (G,) of the test
+point. They return S*.
 """
 
 import itertools
@@ -17,12 +18,12 @@ TIGHT = {
     "primal_feasibility_tolerance": 1e-10,
     "dual_feasibility_tolerance": 1e-10,
 }
-TOTAL = 1e6  # weights are scaled to this, far above the tolerances of an LP solver
-STEP = 1e-8  # of the total: far below a record, far above a tolerance
+TOTAL = 1e6  # Weights are scaled to this total, far above the tolerances of an LP solver.
+STEP = 1e-8  # This share of the total is far below the weight of a record and above a tolerance.
 
 
 def coreset(scores, membership, weights, test_weight):
-    """Raw records as a Coreset: atoms in lexical order, equal scores of an atom added up."""
+    """The raw records as a Coreset: atoms in lexical order, equal scores of an atom as one."""
     scores, weights = np.asarray(scores, dtype=float), np.asarray(weights, dtype=float)
     atoms, atom = np.unique(np.asarray(membership, dtype=bool), axis=0, return_inverse=True)
     values, sums, start = [], [], [0]
@@ -38,14 +39,14 @@ def coreset(scores, membership, weights, test_weight):
 
 
 def _scaled(scores, weights, test_weight):
-    """Scores with a largest size of 1 and weights with a total of TOTAL; the scale of scores."""
+    """Scores scaled to a largest size of 1, weights scaled to TOTAL, and the scores' scale."""
     size = float(np.max(np.abs(scores))) or 1.0
     unit = TOTAL / (np.sum(weights) + test_weight)
     return np.asarray(scores) / size, np.asarray(weights) * unit, test_weight * unit, size
 
 
 def _solved(objective, A, b, bounds):
-    """One LP. The HiGHS of older SciPy gives up on some where another of its ways does not."""
+    """Solve one LP. HiGHS in older SciPy fails on some LPs, so other options are tried then."""
     for options in (TIGHT, {**TIGHT, "presolve": False}, {}):
         solved = linprog(objective, A_eq=A, b_eq=b, bounds=bounds, options=options)
         if solved.status in (0, 2):
@@ -54,10 +55,10 @@ def _solved(objective, A, b, bounds):
 
 
 def paper_bisection(scores, membership, weights, test_weight, alpha, row, steps=46):
-    """The paper's appendix: the largest S whose (P1) has eta_test < (1 - alpha) w_test.
+    """S* as in the paper's appendix: the largest S whose (P1) has eta_test < (1 - alpha) w_test.
 
     (P1): max sum_i eta_i S_i + S eta_test  s.t.  sum_i eta_i Phi_i + eta_test Phi_test = 0,
-    each eta between -alpha w and (1 - alpha) w.
+    where each eta lies between -alpha w and (1 - alpha) w.
     """
     scores, weights, test_weight, size = _scaled(scores, weights, test_weight)
     alpha = float(alpha)
@@ -70,7 +71,7 @@ def paper_bisection(scores, membership, weights, test_weight, alpha, row, steps=
         assert solved.status == 0, solved.message
         return solved.x[-1] >= (1 - alpha) * test_weight - STEP * TOTAL
 
-    # |sum_b c_b s_b| <= G max|c| with |c| small for the few groups of a test problem
+    # |S*| = |sum_b c_b s_b| is at most G max|c|, and |c| is small for the few groups of a test.
     low, high = -32.0 * len(A), 32.0 * len(A)
     if not at_its_bound(high):
         return math.inf
@@ -81,10 +82,10 @@ def paper_bisection(scores, membership, weights, test_weight, alpha, row, steps=
 
 
 def dual_lp(scores, membership, weights, test_weight, alpha, row):
-    """S* = -v'(u-): the multipliers of one LP at u - eps, u = (1 - alpha) w_test.
+    """S* = -v'(u-), the left derivative at u = (1 - alpha) w_test, from one LP just below u.
 
-    v(t) = max { sum_i eta_i S_i : sum_i eta_i Phi_i = -t Phi_test } and beta = dv/d(right side).
-    linprog minimises -v, so its marginals are -beta.
+    Here v(t) = max { sum_i eta_i S_i : sum_i eta_i Phi_i = -t Phi_test }, and beta is the
+    derivative of v in its right side. linprog minimises -v, so its marginals are -beta.
     """
     scores, weights, test_weight, size = _scaled(scores, weights, test_weight)
     alpha = float(alpha)
@@ -99,7 +100,7 @@ def dual_lp(scores, membership, weights, test_weight, alpha, row):
 
 
 def _reduce(rows):
-    """Row echelon form over the rationals, and the pivot columns."""
+    """The reduced row echelon form in rational numbers, and the pivot columns."""
     rows = [[Fraction(x) for x in row] for row in rows]
     pivots = []
     for column in range(len(rows[0]) if rows else 0):
@@ -118,26 +119,29 @@ def _reduce(rows):
 
 
 def _exact(x):
-    """x as a Fraction of Python's integers: NumPy's would overflow without a word."""
+    """x as a Fraction of Python's integers. NumPy's integers would overflow silently."""
     return Fraction(x.item() if isinstance(x, np.generic) else x)
 
 
 def _dot(x, y):
+    """The exact inner product."""
     return sum((a * b for a, b in zip(x, y, strict=True)), Fraction(0))
 
 
 def brute_force(scores, membership, weights, test_weight, alpha, row):
-    """S* as a Fraction (or math.inf) by looking at every vertex and every ray.
+    """S* as a Fraction (or math.inf), by looking at every vertex and every ray.
 
-    h(beta) = sum_i w_i pinball(S_i - beta' Phi_i) - t beta' Phi_test. `weights`, `test_weight` and
-    `alpha` are taken as the exact numbers they are; give Fractions for exact ties.
+    The objective is h(beta) = sum_i w_i pinball(S_i - beta' Phi_i) - t beta' Phi_test with
+    t = (1 - alpha) w_test. If h falls without end along a ray, S* is infinite. Otherwise S* is the
+    smallest beta' Phi_test over the vertices where h is smallest. `weights`, `test_weight` and
+    `alpha` are used as the exact numbers that they are. Give Fractions where ties must be exact.
     """
     phi = [[int(x) for x in m] for m in membership]
     row = [int(x) for x in row]
     rank = len(_reduce(phi)[1])
     if len(_reduce([*phi, row])[1]) > rank or not any(row):
         return math.inf
-    columns = _reduce(phi)[1]  # these columns are independent; the others add nothing
+    columns = _reduce(phi)[1]  # These columns are independent, and the others depend on them.
     phi, row = [[m[j] for j in columns] for m in phi], [row[j] for j in columns]
     weights, alpha = [_exact(w) for w in weights], _exact(alpha)
     t = (1 - alpha) * _exact(test_weight)
@@ -152,7 +156,8 @@ def brute_force(scores, membership, weights, test_weight, alpha, row):
 
     atoms = sorted({tuple(m) for m in phi})
     zeros = [Fraction(0)] * len(scores)
-    for few in itertools.combinations(atoms, rank - 1):  # the rays: h without the scores
+    # Along a ray h grows as it would if all scores were zero.
+    for few in itertools.combinations(atoms, rank - 1):
         reduced, pivots = _reduce(few)
         if len(pivots) < rank - 1:
             continue

@@ -1,4 +1,4 @@
-"""Federations for the tests of plots and reports: a small one, and one of an uncomfortable size."""
+"""Federations for the tests of plots and reports: a small one, and one with very many groups."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ Rows = tuple[NDArray[np.float64], NDArray[np.bool_]]
 
 
 def _report(rows: list[Rows], groups: gcfcp.Groups, thresholds, scale: float) -> AuditReport:
+    """The merged audits of all clients.
+
+    thresholds: A function of scores and membership. scale: The set size for a threshold of 1.
+    """
     audits = []
     for k, (scores, membership) in enumerate(rows):
         limit = thresholds(scores, membership)
@@ -50,6 +54,7 @@ def _sample(
     min_count: int,
     rule: str,
 ) -> Sample:
+    """Calibrate on some rows and audit on others, with two baselines of one threshold each."""
     summaries = [
         gcfcp.summarize(
             s, m, groups=groups, client=f"clinic-{k:02d}", score="residual", min_count=min_count
@@ -77,7 +82,7 @@ def _sample(
 
 @cache
 def small() -> Sample:
-    """Four overlapping groups, five clients, nothing infinite."""
+    """Four overlapping groups and five clients; all thresholds are finite."""
     rng = np.random.default_rng(0)
     groups = gcfcp.Groups(["everyone", "women", "over 65", "rare type"])
 
@@ -101,7 +106,7 @@ def small() -> Sample:
 
 @cache
 def large() -> Sample:
-    """30 groups with long names, some 100 atoms, 40 clients, some atoms without a threshold."""
+    """30 groups with long names, some 100 atoms and 40 clients; some thresholds are infinite."""
     rng = np.random.default_rng(1)
     names = [
         f"{kind} {place}"
@@ -123,7 +128,7 @@ def large() -> Sample:
     kinds = rng.random((120, 30)) < rng.choice([0.03, 0.06, 0.15], (120, 1))
     kinds[np.arange(120), rng.integers(0, 30, 120)] = True
     kinds[~kinds[:, :-1].any(axis=1), 0] = True
-    kinds[:, -1] = np.arange(120) < 3  # so rare that no threshold can be finite
+    kinds[:, -1] = np.arange(120) < 3  # This group is so rare that its thresholds are infinite.
     popularity = rng.dirichlet(np.where(np.arange(120) < 3, 0.001, 0.4))
     popularity[:3] = 0.0002
     popularity /= popularity.sum()

@@ -1,6 +1,8 @@
-"""The rooms of docs/figures/architecture.toml, from which the diagram is drawn, are those of the
-code: every module has one room, imports go downwards only, and heavy libraries stay where they
-are named."""
+"""The code keeps to the rooms of docs/figures/architecture.toml, from which the diagram is drawn.
+
+Every module has one room, imports go down, a room is entered by its door, and libraries stay in the
+rooms that are named for them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ ROOMS = [
     for height, floor in enumerate(FLOORS)
     for room in floor["room"]
 ]
-PACKAGE = {"__init__", ""}  # `import gcfcp` itself: the public names, all of the core
+PACKAGE = {"__init__", ""}  # The package itself, which imports the public names from the core.
+# The highest floor of the core. The rooms above it are adapters.
 CORE = max(r["floor"] for r in ROOMS if "prediction" in r["modules"])
 MODULES = {
     ".".join(path.relative_to(SOURCE).with_suffix("").parts): path
@@ -32,13 +35,17 @@ MODULES = {
 
 
 def room_of(module: str) -> dict:
+    """The one room that a module belongs to."""
     found = [r for r in ROOMS if module.split(".")[0] in r["modules"]]
     assert len(found) == 1, f"{module} stands in {len(found)} rooms of {PLAN.name}: put it in one"
     return found[0]
 
 
 def imported(path: Path) -> Iterator[tuple[str, bool]]:
-    """Every absolute name that a file imports, and whether importing the file imports it."""
+    """Every name that a file imports, and whether it is imported together with the file.
+
+    An import inside of a function happens only when the function runs.
+    """
     tree = ast.parse(path.read_text())
     at_once = {id(node) for node in tree.body}
     for node in ast.walk(tree):
@@ -72,7 +79,7 @@ def test_imports_go_down(module: str) -> None:
 
 @pytest.mark.parametrize("module", list(MODULES))
 def test_a_room_is_entered_by_its_door(module: str) -> None:
-    """Another room's modules are its own business: what others may use, its package exports."""
+    """A module imports from another room only what that room's package exports."""
     here = module.split(".")[0]
     for name, _ in imported(MODULES[module]):
         package, *path = name.split(".")
@@ -95,7 +102,7 @@ def test_libraries_stay_where_they_are_named(module: str) -> None:
 @pytest.mark.parametrize("module", [m for m in MODULES if m not in PACKAGE])
 def test_core_imports_numpy_alone_at_once(module: str) -> None:
     if room_of(module)["floor"] > CORE:
-        pytest.skip("an adapter: it may import its library at once")
+        pytest.skip("this is an adapter, which may import its library at once")
     for name, at_once in imported(MODULES[module]):
         library = name.split(".")[0]
         if at_once and library not in sys.stdlib_module_names:

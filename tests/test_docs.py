@@ -1,11 +1,12 @@
-"""The documentation does what it says: every block of code runs and prints what stands below it,
-every example runs, every figure and table is the one its command makes, and the site builds
-without a warning and without the network.
+"""The documentation is true, and the site builds without a warning and without the network.
 
-In a page, a block `python` or `sh` is run, the blocks of a page one after the other in one
-directory, and a block `text` right below it is what it prints. A block with a title is a file of
-that name. `<!-- not run: why -->` above a block says why it is not run; `<!-- needs: NAME -->`
-names a library that is not among our dependencies: the block is run where that is installed.
+Every block of code runs and prints what the page shows below it, every example runs, and figures
+and tables are those that their commands make.
+
+The blocks `python` and `sh` of a page are run one after the other in one directory. A block `text`
+right below such a block is what it must print. A block with a title is a file of that name.
+`<!-- not run: why -->` above a block says why it is not run. `<!-- needs: NAME -->` names a library
+that is not among our dependencies; the block is run only where it is installed.
 """
 
 from __future__ import annotations
@@ -47,16 +48,19 @@ _NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 
 @dataclass(frozen=True)
 class Block:
+    """One block of code of a page."""
+
     language: str
     title: str | None
     body: str
     line: int
     why_not: str | None
     needs: str | None = None
-    expected: str | None = None  # the output that the page shows
+    expected: str | None = None  # The output that the page shows below the block.
 
 
 def blocks_of(page: Path) -> list[Block]:
+    """The blocks of a page, each with the output that is shown below it."""
     text = page.read_text()
     blocks: list[Block] = []
     end = 0
@@ -81,16 +85,18 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def run_python(block: Block, page: Path, namespace: dict[str, object]) -> str:
-    # At its line in the page, so that a traceback leads there.
+    """Run a block of Python, and return what it prints."""
+    # The empty lines make a traceback show the line in the page.
     code = compile("\n" * block.line + block.body, str(page), "exec")
     out = io.StringIO()
     with contextlib.redirect_stdout(out), warnings.catch_warnings():
-        warnings.simplefilter("ignore", gcfcp.GCFCPWarning)  # some pages show what warns
+        warnings.simplefilter("ignore", gcfcp.GCFCPWarning)  # Some pages show cases that warn.
         exec(code, namespace)
     return out.getvalue()
 
 
 def run_shell(block: Block, page: Path, directory: Path) -> str:
+    """Run a block of shell commands, and return what they print."""
     environment = os.environ | {
         "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         "COLUMNS": "110",
@@ -110,7 +116,10 @@ def run_shell(block: Block, page: Path, directory: Path) -> str:
 
 
 def alike(shown: str, printed: str) -> bool:
-    """The same words; numbers within 2 % or 0.02, which other versions of a model may move."""
+    """Whether both texts have the same words, and numbers that differ by at most 2 % or 0.02.
+
+    Other versions of a library may train a slightly different model.
+    """
 
     def words(text: str) -> list[str]:
         return " ".join(_NUMBER.sub("#", text).split()).split(" ")
@@ -186,7 +195,7 @@ def test_example_runs(example: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def measure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """docs/measure on the path, writing into a copy of docs/."""
+    """Put docs/measure on the path, and let it write into a copy of docs/."""
     monkeypatch.syspath_prepend(DOCS / "measure")
     page = importlib.import_module("page")
     for folder in ("figures", "measured"):
@@ -197,7 +206,7 @@ def measure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def table_of(name: str) -> list[list[str]]:
-    """The cells of a committed table, without its head."""
+    """The rows of a committed table as lists of cells, without the head."""
     lines = (DOCS / "measured" / f"{name}.md").read_text().splitlines()
     rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("|")]
     return rows[2:]
@@ -224,7 +233,7 @@ def test_recompression_breaks_the_bound_and_pooling_does_not(measure: Path) -> N
 
 
 def test_the_page_shows_a_group_that_is_left_out() -> None:
-    """What the first page says of its picture."""
+    """The first page says this about its picture."""
     rows = {row[0]: row for row in table_of("why")}
     assert rows["poor health"][1] == "1.5 %"
     assert float(rows["poor health"][2]) < 0.75
@@ -232,7 +241,7 @@ def test_the_page_shows_a_group_that_is_left_out() -> None:
 
 
 def test_upper_keeps_the_promise_at_every_delta_and_mean_does_not() -> None:
-    """What the page on concepts says of its curves."""
+    """The page on concepts says this about its curves."""
     rows = table_of("delta")
     assert all(float(row[2]) >= 0.9 for row in rows)
     assert min(float(row[4]) for row in rows) < 0.9
@@ -249,7 +258,7 @@ def test_what_is_called_proved_was_never_below() -> None:
 
 @pytest.mark.slow
 def test_committed_tables_are_what_the_commands_measure(measure: Path) -> None:
-    """With few repetitions, so only roughly: a table of another version would still show."""
+    """This makes few repetitions, so it is rough. An outdated table would still be noticed."""
     why, delta, proved = map(importlib.import_module, ("why", "delta", "proved"))
     found = why.measure(8)
     for row in table_of("why"):
@@ -269,6 +278,7 @@ def test_committed_tables_are_what_the_commands_measure(measure: Path) -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built once for all tests of it."""
     out = tmp_path_factory.mktemp("site")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(out)],
@@ -330,7 +340,7 @@ def test_the_site_opens_from_the_disk_and_search_finds(site: Path, tmp_path: Pat
             page.open(path, 1300)
             page.run("document.querySelector('[data-md-component=search-query]').focus()")
             page.type("recompression")
-            page.press("Shift", 16)  # the search listens for keys, not for changes
+            page.press("Shift", 16)  # The search starts when a key is pressed.
             found = page.run(
                 """new Promise((done) => {
                     const end = Date.now() + 30000;

@@ -1,4 +1,4 @@
-"""The names that people build on: exactly these, and importing them costs next to nothing."""
+"""The public names are exactly these, and importing them loads NumPy and nothing else."""
 
 import importlib
 import inspect
@@ -38,7 +38,7 @@ def test_the_public_names_are_exactly_these():
         assert getattr(gcfcp, name) is not None
 
 
-# What api.md shows: the calls themselves, by position and by name.
+# The calls that are published. An argument with a star is given by name, and others by position.
 SIGNATURES = {
     "summarize": "scores membership *groups *client *delta=250 *representative='upper' "
     "*min_count=1 *score=None *model=None",
@@ -75,7 +75,7 @@ SIGNATURES = {
 
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_calls_are_as_published(name):
-    """Everything that is published is there, in this order; more may follow."""
+    """Every published argument exists, in this order. Further arguments may follow."""
     call = gcfcp
     for part in name.split("."):
         call = getattr(call, part)
@@ -105,6 +105,7 @@ def test_published_attributes_are_there():
 
 
 def fresh(program):
+    """What a program prints in a new Python process."""
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )

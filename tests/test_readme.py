@@ -1,4 +1,4 @@
-"""What the README shows is run as it stands, in order, in an empty directory."""
+"""The README's blocks are run as they stand, in order, in an empty directory."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def blocks() -> list[tuple[str, str]]:
+    """The language and the text of every block."""
     return BLOCK.findall(README.read_text(encoding="utf-8"))
 
 
 def shown(text: str) -> list[str]:
-    """Lines as a reader sees them: ends of lines and empty lines do not matter."""
+    """The lines as a reader sees them, without blanks at the end and without empty lines."""
     return [line.rstrip() for line in text.splitlines() if line.strip()]
 
 

@@ -1,4 +1,4 @@
-"""Tables to summaries, sets and audits: to the last bit what the library makes of whole frames."""
+"""Summaries, sets and audits of tables are bit for bit what the library makes of whole frames."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def frame(n: int = 400, seed: int = 0) -> pl.DataFrame:
         {
             "age": rng.integers(20, 90, n),
             "y": [LABELS[i] for i in rng.integers(0, 3, n)],
-            # Not in the order of the labels: names decide, not places.
+            # The columns are not in the order of the labels: their names decide, not their places.
             "proba_owl": p[:, 2],
             "proba_cat": p[:, 0],
             "proba_dog": p[:, 1],
@@ -38,9 +38,6 @@ def frame(n: int = 400, seed: int = 0) -> pl.DataFrame:
             "score": rng.gamma(2.0, size=n),
         }
     )
-
-
-NUMBERS = {"y": "outcome"}
 
 
 def table_for(score: str, data: pl.DataFrame) -> pl.DataFrame:
@@ -54,7 +51,7 @@ def table_for(score: str, data: pl.DataFrame) -> pl.DataFrame:
 
 
 def reference(name: str, data: pl.DataFrame, seed: int = 5) -> np.ndarray:
-    """The scores by the library alone."""
+    """The scores that the library computes without tables."""
     rng = np.random.default_rng(seed)
     if name == "column":
         return data["score"].to_numpy()
@@ -121,7 +118,7 @@ def test_batches_change_nothing(tmp_path: Path, name: str, monkeypatch: pytest.M
 def test_beyond_the_exact_rows_builders_take_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Counts stay exact, and every atom's digest is as far from the truth as it says, at most."""
+    """Counts stay exact, and no atom's digest is further from the truth than it says."""
     data = table_for("column", frame(30_000))
     path = save(data, tmp_path / "data.parquet")
     exact, _ = summarised(path, delta=50)
@@ -138,14 +135,14 @@ def test_beyond_the_exact_rows_builders_take_over(
         part = slice(streamed.start[i], streamed.start[i + 1])
         cdf = np.cumsum(streamed.counts[part])
         at = np.searchsorted(raw, streamed.values[part], side="right")
-        assert (at >= cdf).all()  # upper: never above the truth
+        assert (at >= cdf).all()  # With "upper", the digest's F^ is never above the true F.
         before = np.searchsorted(raw, streamed.values[part], side="left")
         gap = (before - np.concatenate([[0], cdf[:-1]])).max()
         assert gap <= streamed.errors[i]
 
 
 def test_few_scores_stay_exact_in_builders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where every atom fits its builder's buffer the result is exact again."""
+    """If the scores of every atom fit into its builder's buffer, the result is exact again."""
     path = save(table_for("column", frame(3000)), tmp_path / "data.parquet")
     exact, _ = summarised(path)
     monkeypatch.setattr(summaries, "EXACT_ROWS", 10)
@@ -181,7 +178,7 @@ def test_whole_numbers_are_labels_however_they_are_written(
 
 def test_a_label_without_a_column_is_named(tmp_path: Path) -> None:
     data = frame(20).with_columns(pl.lit(3).alias("y")).select("age", "y", "^proba_.*$")
-    with pytest.raises(gcfcp.GCFCPError, match=r"y=3 have no column: there are labels 'cat'"):
+    with pytest.raises(gcfcp.GCFCPError, match=r"y=3 have no column: .* for the labels 'cat'"):
         summarised(save(data, tmp_path / "data.parquet"))
 
 
@@ -196,7 +193,7 @@ def test_the_columns_say_which_score(tmp_path: Path, name: str) -> None:
 
 def test_several_possible_scores_must_be_decided(tmp_path: Path) -> None:
     path = save(frame(20), tmp_path / "data.csv")
-    with pytest.raises(gcfcp.GCFCPError, match="say which, --score column or --score thr"):
+    with pytest.raises(gcfcp.GCFCPError, match="choose one with --score column or --score thr"):
         summarised(path)
     with pytest.raises(gcfcp.GCFCPError, match="no columns to score"):
         summarised(save(frame(20).select("age"), tmp_path / "bare.csv"))
@@ -218,7 +215,7 @@ def test_missing_scores_are_an_error_or_dropped_and_counted(
         y=pl.when(pl.int_range(50) == 20).then(None).otherwise("y"),
     )
     path = save(holes, tmp_path / f"data{suffix}")
-    message = "3 of 50 rows .* first in column 'prediction' of row 8"
+    message = "3 of 50 rows .* first is in column 'prediction' of row 8"
     with pytest.raises(gcfcp.GCFCPError, match=message):
         summarised(path)
     found, rows = summarised(path, missing="drop")
@@ -285,7 +282,7 @@ def test_bad_files_are_one_line(tmp_path: Path, content: bytes, message: str) ->
 
 
 def test_a_text_far_down_is_never_the_silent_end_of_the_data(tmp_path: Path) -> None:
-    """polars before 1.37 ended such a stream early, without a word."""
+    """Versions of polars before 1.37 ended such a stream early, without an error."""
     numbers = "\n".join(f"30,{i}" for i in range(300_000))
     path = tmp_path / "data.csv"
     path.write_text(f"age,score\n{numbers}\n30,high\n{numbers}\n")
@@ -296,7 +293,7 @@ def test_a_text_far_down_is_never_the_silent_end_of_the_data(tmp_path: Path) -> 
 def test_a_stream_that_just_stops_is_no_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when a signal cancels the query of a process that ignores signals."""
+    """This happens when a signal cancels polars' query in a process that ignores signals."""
     path = save(table_for("column", frame(3000)), tmp_path / "data.parquet")
     original = pl.LazyFrame.collect_batches
     batches: list[int] = []

@@ -1,15 +1,17 @@
-"""Tables on disk to scores and memberships, and back to prediction sets: CSV or Parquet.
+"""CSV and Parquet files in, summaries, audits and prediction sets out.
 
-A table is read in batches, so it may be larger than memory.
+A table has one row for each record. Its columns hold what the score needs (predictions and, except
+for new records, the outcome y) and what the conditions of the groups use. A table is read in
+batches, so it may be larger than memory.
 
-| module        | what it is for                                       |
-|---------------|------------------------------------------------------|
-| `files`       | CSV and Parquet, read in batches                     |
-| `scoring`     | which columns make the scores                        |
-| `passes`      | one pass over a table, with missing values and groups |
-| `summaries`   | the summary of a table                               |
-| `audits`      | the audit of a labelled table                        |
-| `predictions` | prediction sets or intervals, written to a table     |
+| module        | what it is for                                             |
+|---------------|------------------------------------------------------------|
+| `files`       | opens CSV and Parquet files and reads them in batches      |
+| `scoring`     | decides which columns make the scores                      |
+| `passes`      | goes over a table once, with missing values and groups     |
+| `summaries`   | makes the summary of a table                               |
+| `audits`      | makes the audit of a labelled table                        |
+| `predictions` | writes the prediction set or interval of every row         |
 """
 
 from gcfcp.tables.audits import audit_table

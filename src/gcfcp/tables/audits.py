@@ -1,4 +1,4 @@
-"""The audit of a labelled table."""
+"""The audit of a labelled table: how often the prediction contained the true outcome."""
 
 from __future__ import annotations
 
@@ -26,7 +26,19 @@ def audit_table(
     rng: Generator | None = None,
     progress: Progress | None = None,
 ) -> tuple[Audit, Rows]:
-    """`gcfcp.audit` of a labelled table with a predictor, and how many records it has."""
+    """Audit a predictor on a labelled table; the result equals that of `gcfcp.audit`.
+
+    table: Records that have an outcome `y` and that were not used to calibrate. A score that is
+    only known by its name can also be audited from a column `score`, without `y`.
+    predictor: The predictor to audit. Its score decides which columns are read.
+    client: The name of this site.
+    min_count: Counts of fewer records than this are withheld.
+    missing: "error" refuses a table in which a value is missing, "drop" leaves out such rows.
+    rng: The generator for randomised scores, and None for all others.
+    progress: It is called with the number of rows read so far, after each batch.
+
+    Returns the audit, and how many rows were read and left out.
+    """
     by = _scoring_to_audit(table, predictor)
     columns = by.columns if by.kind == "column" and not by.labels else ("y", *by.columns)
     counts: Counts | None = None
@@ -39,7 +51,7 @@ def audit_table(
         more = count(covered, batch.membership, groups=predictor.groups, set_size=size)
         counts = more if counts is None else counts + more
         rows = batch.rows
-    assert counts is not None  # a pass without rows is an error
+    assert counts is not None  # `batches` raises an error if there is no row to count.
     found = publish(
         counts,
         groups=predictor.groups,
@@ -52,13 +64,18 @@ def audit_table(
 
 
 def _y_type(by: Scoring) -> dict[str, Any]:
+    """Labels are read as text, so that the label 7 of a CSV file is not taken for a number."""
     import polars as pl
 
     return {"y": pl.String} if by.labels else {}
 
 
 def _scoring_to_audit(table: Table, predictor: Predictor) -> Scoring:
-    """A score that is only named can be audited by `score` itself, without sets."""
+    """Which columns are audited.
+
+    A score that is only known by its name needs either the scores of all labels (`score_<label>`)
+    or, to count without making sets, the score of the true outcome (`score`).
+    """
     if isinstance(predictor.score, str) and not labels_of(table, "score_"):
         table.require((SCORE_COLUMN,))
         return Scoring(predictor.score, (SCORE_COLUMN,))
@@ -68,6 +85,11 @@ def _scoring_to_audit(table: Table, predictor: Predictor) -> Scoring:
 def _coverage(
     predictor: Predictor, by: Scoring, batch: Batch, rng: Generator | None
 ) -> tuple[Bools, NDArray[Any] | None]:
+    """For each record, whether the prediction covers its outcome, and the size of the prediction.
+
+    The size is the number of labels in a set or the width of an interval. It is None where only the
+    score of the true outcome is known: its comparison with the threshold makes no set.
+    """
     prediction = by.prediction(batch.frame)
     if by.labels:
         sets = predictor.predict_set(prediction, batch.membership, rng=rng)

@@ -1,4 +1,4 @@
-"""Tables on disk: CSV or Parquet, read in batches, so that they may be larger than memory."""
+"""CSV and Parquet files, read in batches, so that a table may be larger than memory."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from gcfcp.errors import GCFCPError
 if TYPE_CHECKING:
     import polars as pl
 
-_NULLS = ["NA", "N/A", "null", "None"]  # beside the empty field
-_SMALL_FILE = 100 * 2**20  # bytes: types are inferred from all of a smaller CSV file
-_MAGIC = b"PAR1"
-_END = "\x00end"  # a column of no table
+_NULLS = ["NA", "N/A", "null", "None"]  # A CSV field with one of these texts, or none, is missing.
+_SMALL_FILE = 100 * 2**20  # Up to so many bytes, all rows of a CSV file decide the column types.
+_PARQUET_START = b"PAR1"  # Every Parquet file starts with these four bytes.
+_END = "\x00end"  # The name of a helper column. No real column has a zero byte in its name.
 
 
 @dataclass(frozen=True)
@@ -28,20 +28,23 @@ class Table:
     """A CSV or Parquet file whose columns are known and whose rows are still on disk."""
 
     path: str
-    name: str  # for people
-    parquet: bool
+    name: str  # What messages call the table: its path, or "standard input".
+    parquet: bool  # True for Parquet, False for CSV.
     columns: tuple[str, ...]
-    rows: int | None  # known for Parquet
+    rows: int | None  # The number of rows, which a CSV file does not tell before it is read.
 
     def batches(self, columns: tuple[str, ...], types: dict[str, Any]) -> Iterator[pl.DataFrame]:
-        """The named columns, in order, some rows at a time. `types`: of columns, where CSV text
-        could be taken for something else."""
+        """Yield the named columns, in this order, up to 262,144 rows at a time.
+
+        types: Polars types by column name, for columns whose type polars would guess wrongly from
+        the text of a CSV file, such as labels that look like numbers.
+        """
         import polars as pl
 
         self.require(columns)
         size = max(1024, min(2**18, 2**23 // max(1, len(columns))))
-        # A row that marks the end: where a signal cancels polars' query, its batches just stop,
-        # and a part of the table must never pass for the whole.
+        # One more row marks the end. If a signal cancels polars' query, the batches just stop
+        # without an error, and a part of the table must never be taken for the whole.
         end = pl.LazyFrame({_END: [True]})
         finished = False
         with _reading(self.name):
@@ -53,9 +56,13 @@ class Table:
                 if found.height:
                     yield found
         if not finished:
-            raise GCFCPError(f"{self.name} was not read to its end: something interrupted it")
+            raise GCFCPError(
+                f"{self.name} was not read to its end, because something interrupted the reading: "
+                "run the command again"
+            )
 
     def require(self, columns: tuple[str, ...]) -> None:
+        """Raise a GCFCPError that names the missing columns if the table lacks any of these."""
         missing = [c for c in columns if c not in self.columns]
         if missing:
             raise GCFCPError(
@@ -65,7 +72,10 @@ class Table:
 
 @contextmanager
 def open_table(path: str | PathLike[str]) -> Iterator[Table]:
-    """Open a table; "-" is standard input, kept in a temporary file while it is used."""
+    """Open a CSV or Parquet file; which of the two it is follows from its first four bytes.
+
+    path: "-" stands for standard input, which is copied to a temporary file while it is used.
+    """
     if fspath(path) == "-":
         with tempfile.NamedTemporaryFile(prefix="gcfcp-") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
@@ -76,13 +86,14 @@ def open_table(path: str | PathLike[str]) -> Iterator[Table]:
 
 
 def _table(path: str, name: str) -> Table:
+    """The columns of a file and, for Parquet, the number of its rows; no rows are read."""
     import polars as pl
 
     try:
         if os.path.isdir(path):
             raise GCFCPError(f"{name} is a directory: give a CSV or Parquet file")
         with open(path, "rb") as file:
-            parquet = file.read(4) == _MAGIC
+            parquet = file.read(4) == _PARQUET_START
     except OSError as error:
         raise GCFCPError(f"cannot read {name}: {error.strerror}") from None
     with _reading(name):
@@ -93,6 +104,7 @@ def _table(path: str, name: str) -> Table:
 
 
 def _scan(path: str, parquet: bool, types: dict[str, Any]) -> pl.LazyFrame:
+    """The file as a polars query that has not been run yet."""
     import polars as pl
 
     if parquet:
@@ -109,7 +121,7 @@ def _scan(path: str, parquet: bool, types: dict[str, Any]) -> pl.LazyFrame:
 
 @contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """Whatever polars finds wrong with a file, in one line."""
+    """Turn whatever polars finds wrong with a file into a GCFCPError of one line."""
     import polars as pl
 
     try:
@@ -120,5 +132,6 @@ def _reading(name: str) -> Iterator[None]:
 
 
 def listed(names: Any, limit: int = 12) -> str:
+    """The first `limit` names in quotes and, if there are more, how many there are in all."""
     some = [f"{n!r:.60}" for n in names]
     return ", ".join(some[:limit]) + (f", ... ({len(some)} in all)" if len(some) > limit else "")

@@ -1,8 +1,9 @@
-"""One pass over a table: complete records only, in batches, with their groups.
+"""One pass over a table, in batches: the complete records, with the groups that they belong to.
 
-A record with a missing value (null or NaN) where the score needs one has no score: that is an error
-that says how many there are and where the first is, unless told to drop them. They are counted
-either way. The columns of the groups' conditions are read beside them (`Groups.columns`).
+A record has no score if a value that the score needs is missing (null or NaN). By default such
+records are an error, which says how many there are and where the first one is; with "drop" they are
+left out. They are counted in both cases. The columns that the conditions of the groups use
+(`Groups.columns`) are read in the same pass.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 Progress: TypeAlias = Callable[[int, int | None], None]
-"""It is told how many rows were read, and how many there are where that is known."""
+"""A function that is told how many rows were read and how many there are (None if unknown)."""
 
 
 @dataclass(frozen=True)
@@ -35,19 +36,22 @@ class Rows:
 
     @property
     def used(self) -> int:
+        """How many records were not left out."""
         return self.read - self.dropped
 
 
 @dataclass(frozen=True)
 class Batch:
-    frame: pl.DataFrame  # complete records; it may have none
-    membership: Bools
-    rows: Rows  # up to and with this batch
-    where: str
+    """Some rows of a table that have all values that the score needs."""
+
+    frame: pl.DataFrame  # The complete records of this batch; there may be none.
+    membership: Bools  # Which of these records belong to which group, (n, G).
+    rows: Rows  # How many records were read and left out up to the end of this batch.
+    where: str  # What messages call these rows, such as "data.csv, rows 501 to 600".
 
     @contextmanager
     def located(self) -> Iterator[None]:
-        """An error about these records says which rows of the table it is about."""
+        """Let an error about these records say which rows of the table it is about."""
         try:
             yield
         except GCFCPError as error:
@@ -63,14 +67,22 @@ def batches(
     progress: Progress | None,
     also: tuple[str, ...] = (),
 ) -> Iterator[Batch]:
-    """The table in batches: complete records only, with their groups.
+    """Yield the complete records of a table in batches, with their groups.
 
-    Missing values are looked for in all of the table before they are reported, so the count is
-    that of the table. What groups warn of is said once, at the end.
+    If missing values are an error, the rest of the table is still read after the first of them,
+    so that the message counts all rows that have one. What the groups warn of is said once, at the
+    end.
+
+    columns: The columns in which no value may be missing.
+    types: Polars types of columns, where the text of a CSV file could be taken for another type.
+    missing: "error" or "drop".
+    progress: It is called with the number of rows read so far, after each batch.
+    also: More columns to read; their values may be missing.
     """
     checks.choice("missing", missing, "error", "drop")
     table.require(groups.columns)
-    # Where no column is needed one is read all the same: a frame without columns has no rows.
+    # If no column is needed, the first one is read all the same: a frame without columns would
+    # have no rows to count.
     wanted = tuple(dict.fromkeys((*columns, *groups.columns, *also))) or table.columns[:1]
     rows = Rows()
     first: tuple[int, str] | None = None
@@ -84,30 +96,53 @@ def batches(
         if progress is not None:
             progress(rows.read, table.rows)
         if first is not None and missing == "error":
-            continue  # only to count
+            continue  # The error is certain, and the other rows are only counted.
         complete = frame if gaps is None else frame.filter(~gaps)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", GCFCPWarning)
-            membership = groups.membership(complete)
-        said += [str(w.message) for w in caught]
+        membership, warned = _membership(groups, complete)
+        said += warned
         where = f"{table.name}, rows {start + 1:,} to {rows.read:,}" if start else table.name
         yield Batch(complete, membership, rows, where)
     if first is not None and missing == "error":
-        row, column = first
-        raise GCFCPError(
-            f"{table.name}: {rows.dropped:,} of {rows.read:,} rows have a missing value where the "
-            f"score needs one, the first in column {column!r} of row {row + 1:,}: mend them, or "
-            "leave them out (--missing drop)"
-        )
+        raise _missing_values(table, rows, *first)
     if not rows.used:
-        raise GCFCPError(f"{table.name} has no rows{' left' if rows.read else ''} to work with")
+        raise _nothing_left(table, rows)
     if said:
         more = f" (and in {len(said) - 1} more batches)" if len(said) > 1 else ""
         warnings.warn(f"{table.name}: {said[0]}{more}", GCFCPWarning, stacklevel=3)
 
 
+def _membership(groups: Groups, frame: pl.DataFrame) -> tuple[Bools, list[str]]:
+    """Who belongs to which group, and what the groups warn of, which is collected here."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", GCFCPWarning)
+        membership = groups.membership(frame)
+    return membership, [str(w.message) for w in caught]
+
+
+def _missing_values(table: Table, rows: Rows, row: int, column: str) -> GCFCPError:
+    """The error for a table with missing values, of which the first is at `row` (from 0)."""
+    return GCFCPError(
+        f"{table.name}: {rows.dropped:,} of {rows.read:,} rows have a missing value where the "
+        f"score needs one, and the first is in column {column!r} of row {row + 1:,}: fill them in, "
+        "or leave these rows out (--missing drop)"
+    )
+
+
+def _nothing_left(table: Table, rows: Rows) -> GCFCPError:
+    """The error for a table that has no complete record."""
+    if rows.read:
+        return GCFCPError(
+            f"{table.name} has no rows left to work with: all {rows.read:,} have a missing value "
+            "where the score needs one"
+        )
+    return GCFCPError(f"{table.name} has no rows to work with: the table is empty")
+
+
 def _gaps(frame: pl.DataFrame, columns: tuple[str, ...]) -> tuple[pl.Series | None, str]:
-    """Which rows have a null or a NaN, if any, and in which column the first of them."""
+    """Which rows have a null or a NaN in one of the columns, and in which column the first is.
+
+    The series is None if no row has one, and the column is then "".
+    """
     found: pl.Series | None = None
     first: dict[str, int] = {}
     for name in columns:

@@ -1,4 +1,4 @@
-"""The prediction sets or intervals of a table, written to a table."""
+"""The prediction set or interval of every row of a table, written to a new table."""
 
 from __future__ import annotations
 
@@ -34,18 +34,30 @@ def predict_table(
     rng: Generator | None = None,
     progress: Progress | None = None,
 ) -> Rows:
-    """Write the prediction of every row, CSV or Parquet by the name of `output` ("-": CSV).
+    """Write the prediction set or interval of every row.
 
-    Sets: `set` (labels; in CSV joined by "|"), `size`, `threshold`. Intervals: `lower`, `upper`
-    (empty ones are null), `threshold`. The kept columns come first. Whole or not at all.
+    A set is written as the columns `set` (its labels, in CSV joined by "|"), `size` and
+    `threshold`. An interval is written as `lower`, `upper` and `threshold`; the bounds of an empty
+    interval are null. The file appears when it is complete, or not at all.
+
+    table: The records to predict. They need the columns of the predictor's score, but no `y`.
+    predictor: The predictor that `calibrate` made.
+    output: The file to write: Parquet if its name ends in .parquet or .pq, CSV otherwise. "-"
+    writes CSV to standard output.
+    keep: The columns to copy from the table; they come first in the output.
+    missing: "error" refuses a table in which a value is missing, "drop" leaves out such rows.
+    rng: The generator for randomised scores, and None for all others.
+    progress: It is called with the number of rows read so far, after each batch.
+
+    Returns how many rows were read and left out.
     """
     import polars as pl
 
     by = scoring_for(table, predictor.score)
     if not by.columns:
         raise GCFCPError(
-            f"score {by.score!r} is only a name: to predict, {table.name} needs the scores of all "
-            "labels as columns score_<label>"
+            f"score {by.score!r} is only known by its name, so {table.name} needs the score of "
+            "every label, in columns score_<label>"
         )
     table.require(keep)
     types = {c: t for c, t in by.types().items() if c in by.columns}
@@ -56,7 +68,8 @@ def predict_table(
                 columns = _predicted(predictor, by, batch, rng)
             if clash := columns.keys() & set(keep):
                 raise GCFCPError(
-                    f"column {min(clash)!r} cannot be kept: the output has one so named"
+                    f"column {min(clash)!r} cannot be kept, because the output has a column of its "
+                    "own with this name: rename it in the table"
                 )
             write(pl.DataFrame({**{name: batch.frame[name] for name in keep}, **columns}))
             rows = batch.rows
@@ -66,6 +79,7 @@ def predict_table(
 def _predicted(
     predictor: Predictor, by: Scoring, batch: Batch, rng: Generator | None
 ) -> dict[str, Any]:
+    """The output columns of one batch, by name."""
     import polars as pl
 
     prediction = by.prediction(batch.frame)
@@ -91,7 +105,11 @@ def _predicted(
 
 @contextmanager
 def _writer(output: str | PathLike[str]) -> Iterator[Callable[[pl.DataFrame], None]]:
-    """Takes frames one by one; the file appears when all of them are in."""
+    """A function that takes frames one by one; the file appears once it has taken all of them.
+
+    Parquet parts are collected as files in a temporary directory beside the output, so that memory
+    holds one batch at a time.
+    """
     import polars as pl
 
     name = fspath(output)
@@ -134,6 +152,7 @@ def _writer(output: str | PathLike[str]) -> Iterator[Callable[[pl.DataFrame], No
 
 
 def _as_csv(frame: pl.DataFrame, header: bool) -> str:
+    """The frame as CSV text; the labels of a set are joined by "|"."""
     import polars as pl
 
     if "set" in frame.columns and frame["set"].dtype == pl.List(pl.String):

@@ -1,11 +1,12 @@
-"""The summary of a table.
+"""The summary of a table, which may be larger than memory.
 
-Guarantee: up to `EXACT_ROWS` records the summary is that of `gcfcp.summarize` over the whole table,
-to the last bit. Beyond, each atom goes through a `DigestBuilder`, whose error certificate the
-summary carries. Batches and their sizes change nothing in either, nor in randomised scores.
+Guarantee: up to `EXACT_ROWS` records (16.8 million) the summary is bit for bit the one that
+`gcfcp.summarize` makes of the whole table. Beyond that, the scores of each atom go through a
+`DigestBuilder`, and the summary carries its certificate of error. How the table is cut into batches
+changes nothing in the scores, not even in randomised ones, nor in an exact summary.
 
-Cost: one pass. Memory: `EXACT_ROWS` scores (128 MB), a batch, and the builders' buffers, whatever
-the size of the table. Measured in benchmarks/.
+Cost: one pass over the table. Memory: `EXACT_ROWS` scores (128 MB), one batch, and the builders'
+buffers, whatever the size of the table. benchmarks/ measures both.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from gcfcp.tables.passes import Progress, Rows, batches
 from gcfcp.tables.scoring import Scoring
 
 EXACT_ROWS = 2**24
-"""Scores that are held as they are before digests take over."""
+"""Up to so many scores of a table are held unchanged; beyond that, digests take over."""
 BUFFERED = 2**26
-"""Scores that all builders together may hold once they have."""
+"""So many scores may wait in the buffers of all digest builders together."""
 
 
 def summarize_table(
@@ -47,7 +48,22 @@ def summarize_table(
     rng: Generator | None = None,
     progress: Progress | None = None,
 ) -> tuple[ClientSummary, Rows]:
-    """`gcfcp.summarize` of a table, and how many records it has."""
+    """Summarise a table; up to `EXACT_ROWS` records the result equals that of `gcfcp.summarize`.
+
+    table: The calibration records of this site.
+    by: Which columns make the scores; see `scoring`.
+    groups: The family of groups, the same at every site.
+    client: The name of this site.
+    delta: How fine the digests are; about delta / 2 clusters for each atom.
+    representative: "upper" (a cluster's largest score) or "mean".
+    min_count: Nothing that stands for fewer records than this is in the summary.
+    model: The fingerprint of the model, or None.
+    missing: "error" refuses a table in which a value is missing, "drop" leaves out such rows.
+    rng: The generator for randomised scores, and None for all others.
+    progress: It is called with the number of rows read so far, after each batch.
+
+    Returns the summary, and how many rows were read and left out.
+    """
     columns = by.columns if by.kind == "column" else ("y", *by.columns)
     min_count = checks.min_count(min_count)
     limit = rounding_limit(by.score, representative, min_count)
@@ -77,8 +93,11 @@ def summarize_table(
 
 
 class _Held:
-    """Scores by atom: as they are at first, in builders once there are too many. Mutable, as a
-    stream is a process."""
+    """The scores by atom: unchanged at first, and in digest builders once there are too many.
+
+    The object changes with every batch, because it follows a stream. An atom's key is its row of
+    the membership matrix as bytes.
+    """
 
     def __init__(self, builder: Callable[[int], DigestBuilder]) -> None:
         self._builder = builder
@@ -89,6 +108,7 @@ class _Held:
         self._buffer = 0
 
     def add(self, values: Floats, membership: Bools) -> None:
+        """Take the scores of one batch, in the order of its rows."""
         if not len(values):
             return
         atoms = find_atoms(membership)
@@ -106,12 +126,14 @@ class _Held:
             self._turn_into_builders()
 
     def _of(self, key: bytes) -> DigestBuilder:
+        """The digest builder of an atom, made when the atom first occurs."""
         assert self._builders is not None
         if key not in self._builders:
             self._builders[key] = self._builder(self._buffer)
         return self._builders[key]
 
     def _turn_into_builders(self) -> None:
+        """Move all scores that are held into digest builders, in the order in which they came."""
         self._builders = {}
         self._buffer = max(2**12, min(2**20, BUFFERED // len(self._membership)))
         for key in list(self._chunks):
@@ -119,7 +141,9 @@ class _Held:
                 self._of(key).add(part)
 
     def finish(self) -> tuple[list[Any], Bools]:
-        keys = sorted(self._membership)  # of bool rows: the order of their packed keys
+        """For each atom its scores or its builder, and the atoms' rows of memberships."""
+        # Sorted by the bytes of their rows, atoms are in the order that `find_atoms` gives them.
+        keys = sorted(self._membership)
         if not keys:
             raise GCFCPError("there are no scores: a client needs at least one record")
         if self._builders is None:

@@ -1,7 +1,8 @@
-"""A headless Chromium, driven over a pipe by its own DevTools protocol: no driver, no port.
+"""A headless Chromium, controlled over a pipe with its own DevTools protocol.
 
-Messages are JSON ended by a zero byte, written to file descriptor 3 of the browser and read from
-its descriptor 4 (--remote-debugging-pipe).
+This needs neither a driver nor a port. Each message is JSON text that a zero byte ends. Messages go
+to file descriptor 3 of the browser, and its answers come from its file descriptor 4
+(--remote-debugging-pipe).
 """
 
 from __future__ import annotations
@@ -34,21 +35,22 @@ _FLAGS = [
     "--disable-extensions",
     "--remote-debugging-pipe",
 ]
-_PATIENCE = 60  # seconds, for a machine that is busy
+_PATIENCE = 60  # After so many seconds without a message, even a busy machine has failed.
 
 
 def find() -> str | None:
-    """The browser's path, or None."""
+    """The path of the browser, or None if there is none."""
     names = ("chromium", "chromium-browser", "google-chrome", "chrome")
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
 
 
 @contextmanager
 def page(profile: Path) -> Iterator[Page]:
-    """One page of a fresh browser, which is ended with the block."""
+    """One page of a fresh browser; the browser is ended when the block ends."""
     to_browser, ours_out = os.pipe()
     ours_in, from_browser = os.pipe()
-    # The browser wants its pipe at descriptors 3 and 4: both are moved out of the way, then there.
+    # The browser expects its pipe at descriptors 3 and 4. Both ends are first copied to numbers
+    # from 10 on, because one of them may have the number 3 or 4 already.
     wrapper = (
         "import os, sys; from fcntl import F_DUPFD, fcntl; "
         f"r, w = fcntl({to_browser}, F_DUPFD, 10), fcntl({from_browser}, F_DUPFD, 10); "
@@ -67,7 +69,7 @@ def page(profile: Path) -> Iterator[Page]:
     try:
         yield Page(ours_out, ours_in)
     finally:
-        os.close(ours_out)  # without its pipe the browser ends by itself
+        os.close(ours_out)  # Without its pipe the browser ends by itself.
         os.close(ours_in)
         try:
             browser.wait(10)
@@ -77,7 +79,11 @@ def page(profile: Path) -> Iterator[Page]:
 
 
 class Page:
-    """What a test does with a page. `requests` and `complaints` are gathered from every `open`."""
+    """A page, and what a test can do with it.
+
+    `requests` and `complaints` hold what the page has requested and complained of since it was
+    opened.
+    """
 
     def __init__(self, write: int, read: int) -> None:
         self._write, self._read, self._buffer = write, read, b""
@@ -93,6 +99,7 @@ class Page:
             self.send(f"{domain}.enable")
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Call a method of the protocol, and return its result."""
         self._last += 1
         message: dict[str, Any] = {"id": self._last, "method": method, "params": parameters}
         if self._session is not None:
@@ -105,6 +112,7 @@ class Page:
         return dict(answer["result"])
 
     def _receive(self) -> dict[str, Any]:
+        """The next message of the browser: an answer or an event."""
         end = time.monotonic() + _PATIENCE
         while b"\0" not in self._buffer:
             ready, _, _ = select.select([self._read], [], [], max(0.0, end - time.monotonic()))
@@ -118,6 +126,7 @@ class Page:
         return dict(json.loads(text))
 
     def _notice(self, event: dict[str, Any]) -> None:
+        """Note what an event says about requests, complaints and the page's loading."""
         method, about = event.get("method"), event.get("params", {})
         if method == "Network.requestWillBeSent":
             self.requests.append(about["request"]["url"])
@@ -131,6 +140,7 @@ class Page:
             self._loaded = True
 
     def open(self, path: Path, width: int, dark: bool = False, height: int = 900) -> None:
+        """Load a file in a window of this size, and wait until it is drawn."""
         self.requests, self.complaints, self._loaded = [], [], False
         self.send(
             "Emulation.setDeviceMetricsOverride",
@@ -147,7 +157,7 @@ class Page:
         self.run("new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)))")
 
     def run(self, script: str) -> Any:
-        """The value of an expression on the page, awaited if it is a promise."""
+        """The value of a JavaScript expression on the page; a promise is awaited."""
         answer = self.send(
             "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
         )
@@ -156,6 +166,7 @@ class Page:
         return answer["result"].get("value")
 
     def press(self, key: str, code: int, text: str = "") -> None:
+        """Press and release a key."""
         for kind in ("keyDown", "keyUp"):
             self.send(
                 "Input.dispatchKeyEvent",
@@ -166,22 +177,24 @@ class Page:
             )
 
     def type(self, text: str) -> None:
+        """Type a text into the element that has the focus."""
         self.send("Input.insertText", text=text)
 
     def screenshot(self) -> bytes:
-        """The whole page as PNG."""
+        """A picture of the whole page, as PNG."""
         size = self.send("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
         answer = self.send("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
         return base64.b64decode(answer["data"])
 
     def pdf(self) -> bytes:
+        """The page as it would be printed."""
         answer = self.send("Page.printToPDF", preferCSSPageSize=True, printBackground=False)
         return base64.b64decode(answer["data"])
 
 
 def main(report: str, folder: str) -> None:
-    """Pictures of a report to look at: on a phone, on a desk, light, dark, and on paper."""
+    """Take pictures of a report: on a phone and on a desk, light and dark, and as a PDF."""
     with tempfile.TemporaryDirectory() as profile, page(Path(profile)) as opened:
         for width in (390, 1400):
             for dark in (False, True):

@@ -1,4 +1,4 @@
-"""The report's text: all is there, all is escaped, and nothing looks better than it is."""
+"""The text of the report is complete and escaped, and nothing looks better than it is."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VOID = {"meta", "link", "input", "circle", "path", "line", "use", "br"}
 
 
 class Reader(HTMLParser):
-    """Text, tags and attributes of a page, which must be well nested."""
+    """The text, the tags and the attributes of a page, whose tags must be well nested."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -97,7 +97,7 @@ def test_the_page_says_what_was_promised_and_found(small: Reader) -> None:
         assert f"{client['n']:,}" in small.text
         assert client["sha256"] in [cell.get("title") for cell in small.all("td")]
     assert "No feature, label or prediction left a client" in small.text
-    assert "Nothing: each of the 8 combinations" in small.text
+    assert "Nowhere: each of the 8 combinations" in small.text
     for status in {g["certified_status"] for g in sample.predictor.provenance["guarantee"]}:
         assert status.capitalize() in small.text
         assert sections._STATUS[status] in small.text
@@ -136,7 +136,7 @@ def test_one_file_and_no_network() -> None:
     assert policy is not None
     assert policy.startswith("default-src 'none'")
     assert "unsafe" not in policy
-    # Inline styles and handlers would be blocked, silently.
+    # The policy would block inline styles and handlers without a word.
     assert not [a for _, a in reader.tags if any(k == "style" or k.startswith("on") for k in a)]
 
 
@@ -219,9 +219,9 @@ def audited(names: list[str], rates: list[float], n: int = 2000, **options: obje
     ("rates", "n", "tone", "sentence"),
     [
         ([0.92, 0.91], 4000, "good", "Kept: for each of the 2 groups, the prediction set"),
-        ([0.92, 0.80], 4000, "bad", "Broken for 1 of 2 groups: for b the prediction set"),
-        ([0.70, 0.80], 4000, "bad", "Broken for all 2 groups: for a and b the"),
-        ([0.90, 0.90], 20, "open", "Too few records to tell: the audit can show for no group"),
+        ([0.92, 0.80], 4000, "bad", "Broken for 1 of 2 groups: for b, the prediction set"),
+        ([0.70, 0.80], 4000, "bad", "Broken for all 2 groups: for a and b, the"),
+        ([0.90, 0.90], 20, "open", "Too few records to tell: the audit cannot show for any group"),
     ],
 )
 def test_the_verdict_is_one_sentence(rates: list[float], n: int, tone: str, sentence: str) -> None:
@@ -241,10 +241,11 @@ def test_a_mixed_verdict_names_who_is_in_doubt() -> None:
     )
     text = Reader(render(predictor_of(names), found, date="today")).text
     assert (
-        "No group is shown to be let down: of 2 groups, 1 is shown to get the promised 90% "
-        "(to within 5 points), and 1 has too few audited records to tell."
+        "No broken promise was found: the promise was kept for 1 of 2 groups (at least 90% of the "
+        "records, with a tolerance of 5 percentage points), and for 1 group there are too few "
+        "audited records to tell."
     ) in text
-    assert "Too few audited records to tell: b." in text
+    assert "There are too few audited records to tell for b." in text
 
 
 def test_an_audit_without_alpha_is_counted_and_not_judged() -> None:
@@ -277,7 +278,7 @@ def test_bounds_are_never_rounded_to_look_better() -> None:
     low, high = numbers.rounded(0.1, up=False), numbers.rounded(0.1, up=True)
     assert low(0.89999) == "89.9%"
     assert low(0.9) == "90.0%"
-    assert low(0.1 + 0.2 + 0.6) == "90.0%"  # 0.8999999999999999: the float, not the bound
+    assert low(0.1 + 0.2 + 0.6) == "90.0%"  # The sum is 0.8999999999999999.
     assert high(0.90001) == "90.1%"
     assert high(0.9) == "90.0%"
     assert numbers.rounded(0.001, up=False)(0.99899) == "99.89%"
@@ -296,10 +297,10 @@ def test_an_interval_that_just_misses_says_so() -> None:
 
 def test_audits_of_something_else_are_refused() -> None:
     predictor = predictor_of(["a", "b"])
-    with pytest.raises(gcfcp.GCFCPError, match=r"the audit is of groups .*the predictor of"):
+    with pytest.raises(gcfcp.GCFCPError, match=r"the audit is of groups .*the predictor is for"):
         render(predictor, audited(["a", "c"], [0.9, 0.9]))
     other = replace(audited(["a", "b"], [0.9, 0.9]), alpha=0.2)
-    with pytest.raises(gcfcp.GCFCPError, match=r"FedCP is for alpha=0.2, the predictor for"):
+    with pytest.raises(gcfcp.GCFCPError, match=r"FedCP is for alpha=0.2, but the predictor is for"):
         render(predictor, audited(["a", "b"], [0.9, 0.9]), {"FedCP": other})
     with pytest.raises(gcfcp.GCFCPError, match="without an audit"):
         render(predictor, None, {"FedCP": other})
@@ -400,8 +401,10 @@ def test_a_federation_that_is_too_large_still_fits_and_says_what_is_left_out() -
     page = render(predictor, found, {"other": found}, date="today")
     assert len(page.encode()) < 2_000_000
     reader = Reader(page)
-    assert re.search(r"[\d,]+ more, the lightest combinations, are left out", reader.text)
-    assert page.count('class="infinite"') == 5  # what matters most stays
+    assert re.search(
+        r"[\d,]+ rows .* left out: the combinations of groups with the least", reader.text
+    )
+    assert page.count('class="infinite"') == 5  # What matters most is not left out.
 
 
 # --- scales --------------------------------------------------------------------------------------

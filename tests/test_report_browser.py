@@ -1,6 +1,7 @@
-"""The report in a real browser: it loads alone, fits, sorts, filters, follows the mode, prints.
+"""The report in a real browser: it loads without help, fits, sorts, filters, and prints.
 
-Needs a Chromium; `.ci/run` installs one. `python tests/chromium.py report.html DIR` takes pictures.
+The tests need a Chromium, which `.ci/run` installs. To look at a report yourself, run
+`python tests/chromium.py report.html DIR`, which takes pictures of it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def awkward() -> str:
-    """Names as long as they may be without a blank, markup in them, and all baselines at once."""
+    """A page with the longest possible names, without a blank, with markup, and 5 baselines."""
     names = ["W" * 200, "<script>alert(1)</script>", "ß" * 100, "c"]
     groups = gcfcp.Groups(names, ["x > 0", "long_column_name_" * 20 + " > 1", "z = 'a'", "u = 1"])
     membership = np.eye(4, dtype=bool)[np.arange(400) % 4]
@@ -64,7 +65,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Page]:
 
 
 def column(page: chromium.Page, table: str, index: int) -> list[str]:
-    """The first line of a column, of the rows that are to be seen."""
+    """The first line of each cell of a column, in the rows that can be seen."""
     return page.run(
         f"[...document.querySelectorAll('#{table} tbody tr')]"
         ".filter((row) => row.getClientRects().length)"
@@ -87,7 +88,7 @@ def test_the_page_loads_alone_without_complaint_and_fits(
         ["data:,"] if "data:," in page.requests else []
     )
     assert page.run("document.documentElement.scrollWidth") <= width
-    # Nor is anything cut off: whatever is wider than the page lies in a box that scrolls.
+    # Nothing is cut off either: whatever is wider than the page lies in a box that scrolls.
     outside = page.run(
         "[...document.querySelectorAll('main *')].filter((e) => !e.closest('.scroll, svg') && "
         "e.getBoundingClientRect().right > innerWidth + 0.5).map((e) => e.outerHTML.slice(0, 80))"
@@ -96,7 +97,7 @@ def test_the_page_loads_alone_without_complaint_and_fits(
 
 
 def test_a_complaint_and_a_request_would_be_seen(page: chromium.Page, tmp_path: Path) -> None:
-    """The test above can fail."""
+    """This shows that the test above is able to fail."""
     bad = tmp_path / "bad.html"
     bad.write_text(
         "<main></main><img src='http://127.0.0.1:9/x.png'><script>nonsense()</script>"
@@ -195,12 +196,12 @@ def test_long_tables_unfold(pages: dict[str, Path], page: chromium.Page) -> None
     assert page.run("document.getElementById('atoms-more').hidden")
     assert len(column(page, "client", 0)) == 15
     page.run("document.getElementById('client-filter').focus()")
-    page.type("clinic-39")  # a row that is folded away is found all the same
+    page.type("clinic-39")  # A row that is folded away is found all the same.
     assert column(page, "client", 0) == ["clinic-39"]
 
 
 def test_labels_do_not_collide(pages: dict[str, Path], page: chromium.Page) -> None:
-    """Neither those of 30 groups nor those of an axis, on a phone or on a desk."""
+    """Neither the labels of 30 groups nor those of an axis do, on a phone or on a desk."""
     for width in (390, 1400):
         page.open(pages["large"], width)
         overlaps = page.run(
@@ -220,7 +221,7 @@ def test_labels_do_not_collide(pages: dict[str, Path], page: chromium.Page) -> N
 
 
 def test_marks_stand_where_the_numbers_say(pages: dict[str, Path], page: chromium.Page) -> None:
-    """Position is affine in coverage, and the promise lies under its own label."""
+    """The place of a mark is linear in the coverage, and the promise lies below its label."""
     page.open(pages["large"], 1400)
     points = page.run(
         "[...document.querySelectorAll('#coverage tbody tr')].map((row) => {"
@@ -241,7 +242,7 @@ def test_marks_stand_where_the_numbers_say(pages: dict[str, Path], page: chromiu
 
 
 def contrast(page: chromium.Page, selector: str) -> float:
-    """The ratio of WCAG between a text and what lies behind it."""
+    """The contrast ratio, as WCAG defines it, between a text and what lies behind it."""
     colours = page.run(
         "{let e = document.querySelector(" + repr(selector) + ");"
         " const ink = getComputedStyle(e).color; let back;"

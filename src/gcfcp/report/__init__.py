@@ -1,14 +1,17 @@
-"""One self-contained page: what was promised, what was found, and where it all comes from.
+"""The report: one self-contained page that says what was promised and what an audit found.
 
-| module      | what it is for                                            |
-|-------------|-----------------------------------------------------------|
-| `page`      | `render`: the page as one HTML file                       |
-| `findings`  | the head of the page, and what the audit found            |
-| `sections`  | promises, thresholds, clients, words, provenance          |
-| `parts`     | what several sections need                                |
-| `numbers`   | numbers as text                                           |
-| `scale`     | numbers as places on an axis                              |
-| `templates` | the page's HTML, style and script                         |
+Its readers may know no statistics, so its sentences use everyday words, and the page explains every
+word that it needs.
+
+| module      | what it is for                                                     |
+|-------------|--------------------------------------------------------------------|
+| `page`      | `render`: makes the page, as the text of one HTML file             |
+| `findings`  | the head of the page, and the section about the audit              |
+| `sections`  | the sections about promises, thresholds, clients, words, provenance |
+| `parts`     | what several sections use                                          |
+| `numbers`   | numbers as text                                                    |
+| `scale`     | numbers as places on an axis                                       |
+| `templates` | the HTML, the style and the script of the page                     |
 """
 
 from gcfcp.report.page import render

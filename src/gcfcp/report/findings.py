@@ -1,4 +1,4 @@
-"""The head of the page and its audit: what was found."""
+"""The head of the page, and the section about what the audit found."""
 
 from __future__ import annotations
 
@@ -24,15 +24,17 @@ from gcfcp.report.parts import (
 )
 from gcfcp.report.scale import Mark, Scale, scale_of, step_of
 
-_OURS = "gcfcp"
+_OURS = "gcfcp"  # What the page calls the predictor that it is about, beside other methods.
 
 
 @dataclass(frozen=True)
 class _Verdict:
-    tone: str
+    """How a verdict looks in a table."""
+
+    tone: str  # The class that gives it its colour: good, bad or open.
     sign: str
     word: str
-    rank: int  # broken first
+    rank: int  # Its place when a table is sorted by verdict; broken promises come first.
 
 
 _VERDICTS = {
@@ -43,119 +45,163 @@ _VERDICTS = {
 }
 
 
+# --- the head of the page -------------------------------------------------------------------------
+
+
 def verdict(
     predictor: Predictor, audit: AuditReport | None, others: Mapping[str, AuditReport]
 ) -> dict[str, Any]:
-    """One sentence for those who read no further, and what they must know beside it."""
-    promise = num.exact_percent(1 - alpha_of(predictor))
-    answer = answer_of(predictor)
-    every = every_group(len(predictor.groups))
+    """The head of the page: one sentence for those who read no further, and what else they need.
+
+    Returns the tone (good, bad or open), a sign, the headline, and more lines below it.
+    """
     if audit is None:
         return {
             "tone": "open",
             "sign": "○",
-            "headline": (
-                f"Promised, not yet audited: the prediction {answer} is to contain the true answer "
-                f"for at least {promise} of {every}."
-            ),
+            "headline": _promised(predictor),
             "more": _caveats(predictor),
         }
     by = {v: [g.group for g in audit.groups if g.verdict == v] for v in _VERDICTS}
-    total = len(audit.groups)
-    margin = _margin(audit)
-    more = []
-    if by[BROKEN]:
-        sign, tone = "✕", "bad"
-        headline = (
-            f"Broken for {_some(len(by[BROKEN]), total)}: for {num.listed(by[BROKEN])} "
-            f"the prediction {answer} contained the true answer less often than the promised "
-            f"{promise}."
-        )
-        if by[KEPT]:
-            more.append(
-                f"The promise was kept for {len(by[KEPT])} of {num.counted(total, 'group')}."
-            )
-    elif len(by[KEPT]) == total:
-        sign, tone = "✓", "good"
-        headline = (
-            f"Kept: for {every}, the prediction {answer} contained the true answer as often as "
-            f"the promised {promise}{margin}."
-        )
-    elif by[KEPT]:
-        sign, tone = "◐", "open"
-        headline = (
-            f"No group is shown to be let down: of {total} groups, {len(by[KEPT])} "
-            f"{'is' if len(by[KEPT]) == 1 else 'are'} shown to get the promised {promise}{margin}, "
-            f"and {len(by[UNKNOWN])} {'has' if len(by[UNKNOWN]) == 1 else 'have'} too few audited "
-            "records to tell."
-        )
-    elif by[NO_TARGET]:
-        sign, tone = "○", "open"
-        headline = (
-            "Counted, not judged: the audits name no alpha, so nothing says what was promised."
-        )
-    else:
-        sign, tone = "?", "open"
-        headline = (
-            f"Too few records to tell: the audit can show for no group that the promised {promise} "
-            "was kept, nor that it was broken."
-        )
-    if by[UNKNOWN] and (by[KEPT] or by[BROKEN]):
-        more.append(f"Too few audited records to tell: {num.listed(by[UNKNOWN], 6)}.")
-    for name, report in others.items():
-        broken = [g.group for g in report.groups if g.verdict == BROKEN]
-        if broken:
-            more.append(
-                f"With {name} instead, the promise would have been broken for "
-                f"{_some(len(broken), total)}: {num.listed(broken)}."
-            )
+    tone, sign, headline = _headline(predictor, audit, by)
+    more = _besides(by, len(audit.groups)) + _compared(others, len(audit.groups))
     return {"tone": tone, "sign": sign, "headline": headline, "more": more + _caveats(predictor)}
 
 
+def _promised(predictor: Predictor) -> str:
+    """The headline of a page without an audit."""
+    return (
+        f"Promised, not yet audited: for {every_group(len(predictor.groups))}, the prediction "
+        f"{answer_of(predictor)} should contain the true answer for at least "
+        f"{num.exact_percent(1 - alpha_of(predictor))} of the records."
+    )
+
+
+def _headline(
+    predictor: Predictor, audit: AuditReport, by: Mapping[str, Sequence[str]]
+) -> tuple[str, str, str]:
+    """Tone, sign and sentence for what the audit found; `by` lists the groups of each verdict."""
+    promise = num.exact_percent(1 - alpha_of(predictor))
+    answer = answer_of(predictor)
+    total = len(audit.groups)
+    as_promised = f"at least {promise} of the records{_tolerance(audit)}"
+    if by[BROKEN]:
+        return (
+            "bad",
+            "✕",
+            f"Broken for {_some(len(by[BROKEN]), total)}: for {num.listed(by[BROKEN])}, the "
+            f"prediction {answer} contained the true answer less often than the promised "
+            f"{promise}.",
+        )
+    if len(by[KEPT]) == total:
+        return (
+            "good",
+            "✓",
+            f"Kept: for {every_group(len(predictor.groups))}, the prediction {answer} contained "
+            f"the true answer as often as promised ({as_promised}).",
+        )
+    if by[KEPT]:
+        return (
+            "open",
+            "◐",
+            f"No broken promise was found: the promise was kept for {_some(len(by[KEPT]), total)} "
+            f"({as_promised}), and for {num.counted(len(by[UNKNOWN]), 'group')} there are too few "
+            "audited records to tell.",
+        )
+    if by[NO_TARGET]:
+        return (
+            "open",
+            "○",
+            "Counted, not judged: the audits do not say which share of misses (alpha) was allowed, "
+            "so this page cannot say whether a promise was kept.",
+        )
+    return (
+        "open",
+        "?",
+        "Too few records to tell: the audit cannot show for any group whether the promised "
+        f"{promise} was kept or broken.",
+    )
+
+
+def _besides(by: Mapping[str, Sequence[str]], total: int) -> list[str]:
+    """Lines about the groups that the headline does not name."""
+    lines = []
+    if by[BROKEN] and by[KEPT]:
+        lines.append(f"The promise was kept for {len(by[KEPT])} of {num.counted(total, 'group')}.")
+    if by[UNKNOWN] and (by[KEPT] or by[BROKEN]):
+        lines.append(f"There are too few audited records to tell for {num.listed(by[UNKNOWN], 6)}.")
+    return lines
+
+
+def _compared(others: Mapping[str, AuditReport], total: int) -> list[str]:
+    """One line for each other method that breaks the promise for some group."""
+    lines = []
+    for name, report in others.items():
+        broken = [g.group for g in report.groups if g.verdict == BROKEN]
+        if broken:
+            lines.append(
+                f"With {name} instead, the promise would have been broken for "
+                f"{_some(len(broken), total)}: {num.listed(broken)}."
+            )
+    return lines
+
+
 def _some(count: int, total: int) -> str:
+    """How many of all groups, in words: "2 of 5 groups", "all 5 groups", "the one group"."""
     if count < total:
         return f"{count} of {num.counted(total, 'group')}"
     return "the one group" if total == 1 else f"all {total} groups"
 
 
-def _margin(audit: AuditReport) -> str:
-    return f" (to within {100 * audit.margin:.3g} points)" if audit.margin else ""
+def _tolerance(audit: AuditReport) -> str:
+    """How far below the promise a coverage may lie and still count as kept."""
+    if not audit.margin:
+        return ""
+    return f", with a tolerance of {100 * audit.margin:.3g} percentage points"
 
 
 def _caveats(predictor: Predictor) -> list[str]:
-    """What a reader must know before any number: who is missing, and what is not finite."""
+    """What a reader must know before any number: who is missing, and which thresholds are not
+    finite."""
     return _absent(predictor) + _not_finite(predictor)
 
 
 def _absent(predictor: Predictor) -> list[str]:
+    """A line that names the clients that did not answer when the summaries were collected."""
     missing = predictor.provenance.get("missing")
     if not isinstance(missing, list) or not missing:
         return []
     return [
-        f"Without {num.counted(len(missing), 'client')} that gave no answer: "
-        f"{num.listed([str(name) for name in missing], 10)}. The mixture is that of the others."
+        f"This predictor was made without {num.counted(len(missing), 'client')} that gave no "
+        f"answer: {num.listed([str(name) for name in missing], 10)}. The promise is made for the "
+        "mixture of the other clients."
     ]
 
 
 def _not_finite(predictor: Predictor) -> list[str]:
-    """What is not finite is true and useless, and belongs to the top."""
+    """A line about the thresholds that are not finite.
+
+    A set that holds every label is never wrong and says nothing, so a reader must know of it first.
+    """
     atoms = atoms_of(predictor)
     infinite = [a for a in atoms if not math.isfinite(a.threshold)]
     if not infinite:
         return []
     weight, total = sum_known([a.weight for a in infinite]), sum_known([a.weight for a in atoms])
-    part = "" if not total or weight is None else f", {num.share(weight / total)} of the weight"
+    part = "" if not total or weight is None else f" ({num.share(weight / total)} of the weight)"
     there = ""
     if all(a.threshold > 0 for a in infinite):
         answer = answer_of(predictor)
-        there = f": there the {answer} {'is unbounded' if answer == 'interval' else EVERYTHING}"
+        state = "is unbounded" if answer == "interval" else EVERYTHING
+        there = f", so that the prediction {answer} {state} there"
     return [
         f"For {len(infinite)} of {num.counted(len(atoms), 'combination')} of groups{part}, no "
-        f"finite threshold is valid{there}."
+        f"finite threshold would keep the promise{there}."
     ]
 
 
 def facts(predictor: Predictor) -> list[dict[str, str]]:
+    """The large numbers below the headline, each with what it counts."""
     clients = predictor.recorded("clients")
     known = [
         ("promised in every group", num.exact_percent(1 - alpha_of(predictor))),
@@ -170,13 +216,17 @@ def facts(predictor: Predictor) -> list[dict[str, str]]:
     sent = sum_known([codec.number(c.get("bytes")) for c in clients])
     sent = sent or codec.number(predictor.provenance.get("bytes_sent"))
     if sent:
-        known.append(("left the clients, in all", num.in_bytes(sent)))
+        known.append(("sent by all clients together", num.in_bytes(sent)))
     return [{"what": what, "value": value} for what, value in known]
+
+
+# --- what the audit found -------------------------------------------------------------------------
 
 
 def audited(
     predictor: Predictor, audit: AuditReport, others: Mapping[str, AuditReport]
 ) -> dict[str, Any]:
+    """The section about the audit: one row for each group, broken promises first."""
     alpha = alpha_of(predictor)
     reports = {_OURS: audit, **others}
     scale = _coverage_scale(list(reports.values()), alpha)
@@ -192,7 +242,7 @@ def audited(
         rows,
         lambda row: (row["verdict"].rank, -int(row["total"]["value"])),
         lambda row: 700 + 450 * len(names) + 3 * len(row["group"]) + len(row["definition"]),
-        "groups with the fewest doubts",
+        "the groups that need attention least",
     )
     return {
         "names": names,
@@ -208,7 +258,11 @@ def audited(
 
 
 def _coverage_scale(reports: Sequence[AuditReport], alpha: float) -> Scale:
-    """From what was found to 100%. Very wide intervals do not set it: they are cut, and say so."""
+    """The axis of the coverages, from the lowest one that was found to 100%.
+
+    Very wide intervals would squeeze everything else together, so they do not set the axis: they
+    are cut off at its left end, with an arrow.
+    """
     groups = [g for report in reports for g in report.groups if g.coverage is not None]
     points = [g.coverage for g in groups if g.coverage is not None]
     ends = [g.low for g in groups if g.high - g.low <= max(0.15, 3 * alpha)]
@@ -226,47 +280,24 @@ def _audit_row(
     scale: Scale,
     alpha: float,
 ) -> dict[str, Any]:
+    """One group: what was found with each method, as numbers and as marks on the axis.
+
+    found: What the audit of each method says about the group, in the order of `names`; the first
+    is the predictor that the page is about.
+    """
     ours = found[0]
-    assert ours is not None  # the fingerprints agree
-    percent, low, high = (
-        num.percent(alpha),
-        num.rounded(alpha, up=False),
-        num.rounded(alpha, up=True),
-    )
-    marks, cells = [], []
-    for i, g in enumerate(found):
-        if g is None or g.coverage is None:
-            cells.append({"text": num.DASH, "value": "", "under": False, "interval": ""})
-            continue
-        end = high(g.high)
-        if g.high < 1 - alpha and end == high(1 - alpha):
-            end = "<" + end  # rounding must not hide what the verdict rests on
-        interval = f"{low(g.low)[:-1]} to {end}"
-        cells.append(
-            {
-                "text": percent(g.coverage),
-                "value": f"{g.coverage:.12g}",
-                "under": i > 0 and g.verdict == BROKEN,
-                "interval": interval,
-            }
-        )
-        marks.append(
-            Mark(
-                series=i,
-                x=scale.at(g.coverage),
-                y=round(15 * (i - (len(found) - 1) / 2)),
-                title=f"{names[i]}: {percent(g.coverage)} ({interval})",
-                low=scale.at(g.low),
-                high=scale.at(g.high),
-                cut=g.low < scale.low,
-            )
-        )
+    assert ours is not None  # `_check_fit` has made sure that the audit is of these groups.
+    marks = [
+        _coverage_mark(g, i, len(found), names[i], scale, alpha)
+        for i, g in enumerate(found)
+        if g is not None and g.coverage is not None
+    ]
     return {
         "group": group,
         "definition": definition,
         "verdict": _VERDICTS[ours.verdict],
-        "marks": marks[::-1],  # ours is drawn last, on top
-        "found": cells,
+        "marks": marks[::-1],  # The mark of this predictor is drawn last, on top of the others.
+        "found": [_coverage_cell(g, alpha, is_baseline=i > 0) for i, g in enumerate(found)],
         "size": _sizes(found, names),
         "total": {
             "text": num.whole(ours.total),
@@ -276,7 +307,49 @@ def _audit_row(
     }
 
 
+def _coverage_cell(g: GroupAudit | None, alpha: float, is_baseline: bool) -> dict[str, Any]:
+    """The coverage of a group with one method, with its interval; a dash if it is not known."""
+    if g is None or g.coverage is None:
+        return {"text": num.DASH, "value": "", "under": False, "interval": ""}
+    return {
+        "text": num.percent(alpha)(g.coverage),
+        "value": f"{g.coverage:.12g}",
+        "under": is_baseline and g.verdict == BROKEN,
+        "interval": _interval(g, alpha),
+    }
+
+
+def _coverage_mark(
+    g: GroupAudit, series: int, methods: int, name: str, scale: Scale, alpha: float
+) -> Mark:
+    """The coverage as a mark on the axis; the marks of several methods lie 15 pixels apart."""
+    assert g.coverage is not None  # `_audit_row` draws only what is known.
+    return Mark(
+        series=series,
+        x=scale.at(g.coverage),
+        y=round(15 * (series - (methods - 1) / 2)),
+        title=f"{name}: {num.percent(alpha)(g.coverage)} ({_interval(g, alpha)})",
+        low=scale.at(g.low),
+        high=scale.at(g.high),
+        cut=g.low < scale.low,
+    )
+
+
+def _interval(g: GroupAudit, alpha: float) -> str:
+    """The confidence interval of a coverage, such as "88.1 to 92.4%", rounded outwards.
+
+    An upper end just below the promise would be rounded up to it. Then it is written as "<90.0%",
+    because rounding must not hide what the verdict "broken" rests on.
+    """
+    low, high = num.rounded(alpha, up=False), num.rounded(alpha, up=True)
+    end = high(g.high)
+    if g.high < 1 - alpha and end == high(1 - alpha):
+        end = "<" + end
+    return f"{low(g.low)[:-1]} to {end}"
+
+
 def _sizes(found: Sequence[GroupAudit | None], names: Sequence[str]) -> dict[str, Any]:
+    """The mean size of the predictions with this predictor, and below it with other methods."""
     ours = num.Cell.of(found[0].mean_size if found[0] else None, num.size)
     others = [
         f"{name} {num.Cell.of(g.mean_size, num.size).text}"
@@ -289,17 +362,21 @@ def _sizes(found: Sequence[GroupAudit | None], names: Sequence[str]) -> dict[str
 
 
 def _how(audit: AuditReport) -> str:
+    """How the audit was made, and how to read its chart."""
     records = num.counted(sum(c.n for c in audit.clients), "labelled record")
     return (
-        f"{records} at {num.counted(len(audit.clients), 'client')} were checked; only counts left "
-        "the sites. The lines are intervals that hold for all groups at once with "
-        f"{num.exact_percent(audit.confidence)} confidence. In the averages "
+        f"At {num.counted(len(audit.clients), 'client')}, the predictions for {records} (whose "
+        "true answer is known) were checked; only counts left the sites. A mark shows the "
+        "coverage: the share of a group's records whose prediction contained the true answer. The "
+        "line through the mark shows the range in which the true coverage lies; all lines together "
+        "are right with "
+        f"{num.exact_percent(audit.confidence)} confidence. In the coverage, "
         f"{mixture_words(audit.mixture)}."
     )
 
 
 def _comparison(audit: AuditReport, others: Mapping[str, AuditReport]) -> str:
-    """Who is worst off with each method, in num."""
+    """One sentence with the lowest coverage of each method; "" if there is only one method."""
     worst = []
     for name, report in {_OURS: audit, **others}.items():
         known = [(g.coverage, g.group) for g in report.groups if g.coverage is not None]

@@ -1,18 +1,18 @@
-"""One page to show: what was promised, what was found, and where it all comes from.
+"""The page as one HTML file: what was promised, what was found, and where it all comes from.
 
-`render` makes a single HTML file of a predictor and, where there are, the audits of it and of
-baselines. The file needs no network (its content security policy forbids any), follows the
-reader's light or dark mode, prints, and turns each table row into a card on a phone. Charts are
-drawn into the tables as SVG, a row a group, so that a chart sorts and filters with its numbers and
-its labels cannot collide.
+`render` makes a single HTML file from a predictor and, if there are any, from audits of it and of
+baselines. The file needs no network (its content security policy forbids all access), follows the
+reader's light or dark mode, can be printed, and turns each row of a table into a card on a phone.
+Charts are drawn into the tables as SVG, with one row for each group. So a chart is sorted and
+filtered together with its numbers, and its labels cannot collide.
 
-Everything is read from `Predictor` (`score`, `table`, `records`, `provenance`), so that a report
-can be made from predictor.json alone. Such a file may come from anyone: every text is escaped, and
-what is missing or is no number is shown as a dash. Bounds are rounded to the safe side, never up
-to the promise.
+Everything is read from `Predictor` (`score`, `threshold_table`, `atoms`, `provenance`), so that a
+report can be made from predictor.json alone. Such a file may come from anyone: every text is
+escaped, and a value that is missing or is not a number is shown as a dash. Bounds are rounded to
+the safe side, never up to the promise.
 
-The same arguments, with a `date`, give the same page. Size: under 2 MB; where a federation is too
-large for that, the rows that matter least are left out, and the page says how many.
+The same arguments, with a `date`, give the same page. The page stays under 2 MB: if a federation is
+too large for that, the rows that matter least are left out, and the page says how many.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from gcfcp.report import numbers as num
 from gcfcp.report.parts import alpha_of
 from gcfcp.version import LIBRARY
 
-_SERIES = 6  # markers and colours that are told apart at a glance
+_SERIES = 6  # So many methods have a marker and a colour that a reader can tell from the others.
 
 
 def render(
@@ -47,9 +47,16 @@ def render(
 ) -> str:
     """The report as the text of one HTML file.
 
-    baselines: audits of other methods on the same records, by name, drawn beside ours. plan: what
-    `plan` said of the same summaries; it tells how many records are missing where something is
-    infinite. command: what the user ran. date: of the report, by default now.
+    predictor: The predictor that the report is about.
+    audit: The merged audits of the predictor. Without it, the page says what is promised, but not
+    whether the promise was kept.
+    baselines: The merged audits of other methods on the same records, by name. They are drawn
+    beside the predictor's; there may be up to 5.
+    plan: What `plan` said of the same summaries. It tells how many records are missing where a
+    threshold is infinite.
+    command: The command that the user ran; the page shows it.
+    date: The date of the report, which is now if none is given.
+    title: The title of the page.
     """
     import jinja2
     from markupsafe import Markup
@@ -70,26 +77,42 @@ def render(
         css=Markup(css),
         script=Markup(script),
         policy=_policy(css, script),
-        promise=num.exact_percent(1 - alpha_of(predictor)),
-        verdict=findings.verdict(predictor, audit, others),
-        facts=findings.facts(predictor),
-        audit=None if audit is None else findings.audited(predictor, audit, others),
-        promises=sections.promises(predictor),
-        infinite=sections.infinite(predictor, plan),
-        thresholds=sections.thresholds(predictor),
-        clients=sections.clients(predictor),
-        words=sections.words(predictor, audit),
+        **_content(predictor, audit, others, plan),
         provenance=sections.provenance(predictor, audit, _date(date), command),
     )
     return page + "\n"
 
 
+def _content(
+    predictor: Predictor,
+    audit: AuditReport | None,
+    others: Mapping[str, AuditReport],
+    plan: Plan | None,
+) -> dict[str, object]:
+    """What the template shows, section by section, except for the provenance."""
+    return {
+        "promise": num.exact_percent(1 - alpha_of(predictor)),
+        "verdict": findings.verdict(predictor, audit, others),
+        "facts": findings.facts(predictor),
+        "audit": None if audit is None else findings.audited(predictor, audit, others),
+        "promises": sections.promises(predictor),
+        "infinite": sections.infinite(predictor, plan),
+        "thresholds": sections.thresholds(predictor),
+        "clients": sections.clients(predictor),
+        "words": sections.words(predictor, audit),
+    }
+
+
 def _template(name: str) -> str:
+    """The text of a file in `templates`."""
     return (files("gcfcp.report") / "templates" / name).read_text("utf-8")
 
 
 def _policy(css: str, script: str) -> str:
-    """Nothing may be loaded, and nothing may run but the style and the script of this page."""
+    """The content security policy: the browser loads nothing, and runs only this page's own script.
+
+    The style and the script of the page are allowed by their SHA-256.
+    """
 
     def digest(text: str) -> str:
         return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
@@ -101,6 +124,7 @@ def _policy(css: str, script: str) -> str:
 
 
 def _date(date: str | datetime | None) -> str:
+    """The date as the page shows it, such as "2026-03-04 05:06 UTC"."""
     if isinstance(date, str):
         return date
     when = datetime.now(UTC) if date is None else date
@@ -110,20 +134,26 @@ def _date(date: str | datetime | None) -> str:
 def _check_fit(
     predictor: Predictor, audit: AuditReport | None, others: Mapping[str, AuditReport]
 ) -> None:
-    """Audits of other groups or of another alpha would make a page that lies."""
+    """Refuse audits of other groups or of another alpha: the page would say what is not true."""
     if audit is None and others:
-        raise GCFCPError(f"baselines {', '.join(others)} were given without an audit to compare")
+        raise GCFCPError(
+            f"baselines {', '.join(others)} were given without an audit of the predictor to "
+            "compare them with: give the predictor's audit too"
+        )
     if len(others) >= _SERIES:
-        raise GCFCPError(f"{len(others)} baselines were given: at most {_SERIES - 1} can be drawn")
+        raise GCFCPError(
+            f"{len(others)} baselines were given, but at most {_SERIES - 1} can be drawn: leave "
+            "some out"
+        )
     named = {} if audit is None else {"the audit": audit}
     for name, report in [*named.items(), *others.items()]:
         if report.fingerprint != predictor.groups.fingerprint:
             raise GCFCPError(
-                f"{name} is of groups {report.fingerprint[:8]}.., the predictor of "
+                f"{name} is of groups {report.fingerprint[:8]}.., but the predictor is for groups "
                 f"{predictor.groups.fingerprint[:8]}..: audit with the predictor's groups"
             )
         if report.alpha is not None and report.alpha != alpha_of(predictor):
             raise GCFCPError(
-                f"{name} is for alpha={report.alpha:g}, the predictor for "
+                f"{name} is for alpha={report.alpha:g}, but the predictor is for "
                 f"alpha={alpha_of(predictor):g}: give merge_audits the predictor's alpha"
             )

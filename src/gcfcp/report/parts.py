@@ -1,4 +1,4 @@
-"""What several sections of the page need."""
+"""What several sections of the page use."""
 
 from __future__ import annotations
 
@@ -11,35 +11,41 @@ from gcfcp.prediction import Predictor
 from gcfcp.report import numbers as num
 
 Row = dict[str, Any]
+"""One row of a table, as the template takes it."""
 
 EVERYTHING = "holds every label"
-_BUDGET = 1_700_000  # characters of rows: what is left of 2 MB is the page around them
+_BUDGET = 1_700_000  # So many characters of rows fit into 2 MB beside the rest of the page.
 
 
 def alpha_of(predictor: Predictor) -> float:
+    """The share of true answers that may be missed."""
     return float(predictor.threshold_table.alpha)
 
 
 def answer_of(predictor: Predictor) -> str:
-    """What a prediction is called: an interval for scores of numbers, a set otherwise."""
+    """What a prediction is called: "interval" if a number is predicted, "set" otherwise."""
     name = scores.describe(predictor.score)[0]
     return "interval" if name in ("residual", "cqr") else "set"
 
 
 def every_group(groups: int) -> str:
+    """All groups in a sentence: "each of the 4 groups", or "the one group"."""
     return "the one group" if groups == 1 else f"each of the {groups} groups"
 
 
 @dataclass(frozen=True)
 class Atom:
+    """A combination of groups. What a method did not record is None."""
+
     groups: tuple[str, ...]
     threshold: float
-    count: float | None
-    weight: float | None
-    reason: str | None
+    count: float | None  # The number of calibration records, over all clients.
+    weight: float | None  # W_A: what the combination weighs in the mixture of the clients.
+    reason: str | None  # Why the threshold is not finite.
 
 
 def atoms_of(predictor: Predictor) -> list[Atom]:
+    """All combinations of groups that have a threshold of their own."""
     table = predictor.threshold_table
     if predictor.atoms is not None:
         return [Atom(r.groups, r.threshold, r.count, r.weight, r.reason) for r in predictor.atoms]
@@ -53,28 +59,30 @@ def atoms_of(predictor: Predictor) -> list[Atom]:
 
 
 def defined(predictor: Predictor) -> list[tuple[str, str]]:
-    """The groups, each with its condition where there is one."""
+    """The names of the groups, each with its condition, which is "" if there is none."""
     groups = predictor.groups
     return list(zip(groups.names, groups.predicates or [""] * len(groups), strict=True))
 
 
 def mixture_words(mixture: Any) -> str:
+    """How much the clients count, as the second half of a sentence."""
     if mixture == "uniform":
         return "every client counts the same"
     if mixture == "proportional":
-        return "every client counts by its number of records"
+        return "every client counts in proportion to its number of records"
     if isinstance(mixture, Mapping) and len(set(map(str, mixture.values()))) == 1:
         return "every client counts the same"
-    return "clients count by the weights that were given"
+    return "every client counts with the weight that was given for it"
 
 
 def sum_known(values: Sequence[float | None]) -> float | None:
-    """The sum, or None if any is not known."""
+    """The sum, or None if one of the values is not known or if there are none."""
     known = [v for v in values if v is not None]
     return sum(known) if known and len(known) == len(values) else None
 
 
 def weight_of(atoms: Sequence[Atom]) -> float:
+    """What the combinations weigh together; an unknown weight counts as 0."""
     return sum(a.weight or 0.0 for a in atoms)
 
 
@@ -84,7 +92,13 @@ def fit(
     size: Callable[[Row], int],
     what: str,
 ) -> tuple[list[Row], str]:
-    """As many rows as fit a section, the most important ones, in the order they came in."""
+    """The most important rows, as many as fit into a section, in the order in which they came.
+
+    importance: A key to sort by; the rows with the smallest keys are kept.
+    size: About how many characters a row takes up in the page.
+    what: What the rows are that may be left out, for the reader: "the smallest clients".
+    Returns the rows that are kept, and a sentence about the others, which is "" if all are kept.
+    """
     budget = _BUDGET // 4
     order = sorted(range(len(rows)), key=lambda i: importance(rows[i]))
     kept = []
@@ -95,6 +109,9 @@ def fit(
         kept.append(i)
     left = len(rows) - len(kept)
     note = (
-        f"{num.whole(left)} more, the {what}, are left out to keep this page small." if left else ""
+        f"To keep this page small, {num.counted(left, 'row')} of the table had to be left out: "
+        f"{what}."
+        if left
+        else ""
     )
     return [rows[i] for i in sorted(kept)], note

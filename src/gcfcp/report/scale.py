@@ -1,4 +1,7 @@
-"""Numbers as places on an axis, in percent of a chart's width, which the page is free to choose."""
+"""Numbers as places on an axis.
+
+A place is a percentage of the chart's width, so that the page can choose how wide the chart is.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from gcfcp.report.numbers import exact_percent
 
 @dataclass(frozen=True)
 class Tick:
+    """A label of the axis, with a line through the chart; a strong one marks the promise."""
+
     x: str
     label: str
     strong: bool = False
@@ -18,15 +23,16 @@ class Tick:
 
 @dataclass(frozen=True)
 class Scale:
-    """Numbers to positions in percent of a chart's width, which the page is free to choose."""
+    """A linear map from numbers to places, in percent of the chart's width."""
 
     low: float
     high: float
-    left: float  # of `low`, in percent
-    right: float
+    left: float  # The place of `low`, in percent.
+    right: float  # The place of `high`, in percent.
     ticks: tuple[Tick, ...] = ()
 
     def at(self, value: float) -> str:
+        """The place of a number; what lies outside of the scale is put at its nearer end."""
         span = self.high - self.low
         part = 0.5 if span <= 0 else min(1.0, max(0.0, (value - self.low) / span))
         return f"{self.left + (self.right - self.left) * part:.2f}"
@@ -34,14 +40,16 @@ class Scale:
 
 @dataclass(frozen=True)
 class Mark:
-    series: int
-    x: str
-    y: int  # pixels from the middle of the row
-    title: str
-    low: str | None = None
-    high: str | None = None
-    cut: bool = False  # the interval goes on beyond the left edge
-    infinite: bool = False
+    """A point in a row of a chart, with an interval if it has one."""
+
+    series: int  # Which colour and shape it has.
+    x: str  # Its place, in percent of the chart's width.
+    y: int  # How many pixels it lies below the middle of the row.
+    title: str  # What is shown when a pointer rests on it.
+    low: str | None = None  # The place of the lower end of its interval.
+    high: str | None = None  # The place of the upper end of its interval.
+    cut: bool = False  # The interval goes on beyond the left end of the scale.
+    infinite: bool = False  # The number is infinite, and a sign is drawn in place of a point.
 
 
 def scale_of(
@@ -53,7 +61,13 @@ def scale_of(
     strong: float | None = None,
     ticks: int = 5,
 ) -> Scale:
-    """A scale with round ticks; `strong` is a tick of its own and has its neighbours give way."""
+    """A scale with ticks at round numbers.
+
+    form: It writes the label of a tick.
+    left, right: The places of `low` and `high`, in percent.
+    strong: A number that gets a tick of its own; ticks that would be too close to it are left out.
+    ticks: About how many ticks there are.
+    """
     bare = Scale(low, high, left, right)
     step = step_of((high - low) / ticks)
     marked = []
@@ -72,7 +86,10 @@ def scale_of(
 
 
 def step_of(least: float) -> float:
-    """The smallest of 1, 2, 5, 10, ... times a power of ten that is at least `least`."""
+    """The smallest number of the form 1, 2 or 5 times a power of ten that is at least `least`.
+
+    step_of(0.03) is 0.05. It is 0 if `least` is not a positive number.
+    """
     if not 0 < least < math.inf:
         return 0.0
     power = 10.0 ** math.floor(math.log10(least))

@@ -1,10 +1,11 @@
-"""The rest of the page: what was promised, what is infinite, who took part, where it comes from."""
+"""The sections of the page below the audit: promises, thresholds, clients, words, provenance."""
 
 from __future__ import annotations
 
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,57 +32,35 @@ from gcfcp.report.parts import (
 from gcfcp.report.scale import Mark, Scale, Tick, scale_of
 from gcfcp.version import LIBRARY
 
+# --- what was promised ----------------------------------------------------------------------------
+
 
 def promises(predictor: Predictor) -> dict[str, Any]:
-    alpha = alpha_of(predictor)
-    promise = num.exact_percent(1 - alpha)
-    answer = answer_of(predictor)
+    """The section about the promises: a text and, if bounds are known, one row for each group."""
     given = {str(g.get("group")): g for g in predictor.recorded("guarantee")}
-    low, high = num.rounded(alpha, up=False), num.rounded(alpha, up=True)
-    text = (
-        f"For {every_group(len(predictor.groups))}: of new records of the group, at least "
-        f"{promise} have their true answer in the prediction {answer}. Records come from the "
-        "clients in a stated mixture: "
-        f"{mixture_words(predictor.provenance.get('mixture'))}."
-    )
+    text = _promise_text(predictor)
     if not given:
         method = predictor.provenance.get("method")
         named = f" ({method})" if isinstance(method, str) else ""
         return {
-            "text": text + f" The method{named} recorded no bound for single groups.",
+            "text": text + f" The method{named} recorded no bounds for single groups.",
             "rows": [],
         }
-    rows: list[Row] = []
-    for group, definition in defined(predictor):
-        g = given.get(group, {})
-        rows.append(
-            {
-                "group": group,
-                "definition": definition,
-                "bounds": [
-                    {"label": label, "cell": num.Cell.of(g.get(key), form), "status": status}
-                    for label, key, form in (
-                        ("Certified at least", "certified", low),
-                        ("Worst case at least", "lower", low),
-                        ("At most", "upper", high),
-                    )
-                    if (status := str(g.get(f"{key}_status", num.DASH)))
-                ],
-                "records": num.Cell.of(g.get("records"), num.whole),
-                "effective": num.Cell.of(g.get("effective_n"), num.whole),
-                "weight": num.Cell.of(g.get("weight"), num.share),
-            }
-        )
+    rows = [
+        _promise_row(group, definition, given.get(group, {}), alpha_of(predictor))
+        for group, definition in defined(predictor)
+    ]
     statuses = {bound["status"] for row in rows for bound in row["bounds"]}
     eta = codec.number(next(iter(given.values())).get("eta"))
     rows, left_out = fit(
         rows,
         lambda row: float(row["records"].value or 0),
         lambda row: 900 + len(row["group"]) + len(row["definition"]),
-        "largest groups",
+        "the groups with the most records",
     )
     if eta is not None:
-        text += f" The bound from above holds with {num.exact_percent(1 - eta / 2)} confidence."
+        confidence = num.exact_percent(1 - eta / 2)
+        text += f' The bounds in the column "At most" hold with {confidence} confidence.'
     return {
         "text": text,
         "rows": rows,
@@ -90,10 +69,43 @@ def promises(predictor: Predictor) -> dict[str, Any]:
     }
 
 
+def _promise_text(predictor: Predictor) -> str:
+    """The promise in words."""
+    return (
+        f"For {every_group(len(predictor.groups))}, the prediction {answer_of(predictor)} is "
+        "promised to contain the true answer for at least "
+        f"{num.exact_percent(1 - alpha_of(predictor))} of the new records. New records are assumed "
+        "to come from the clients in a fixed mixture: "
+        f"{mixture_words(predictor.provenance.get('mixture'))}."
+    )
+
+
+def _promise_row(group: str, definition: str, given: Mapping[str, Any], alpha: float) -> Row:
+    """The bounds on the coverage of one group, each with how well it is founded."""
+    low, high = num.rounded(alpha, up=False), num.rounded(alpha, up=True)
+    bounds = (
+        ("Certified at least", "certified", low),
+        ("Worst case at least", "lower", low),
+        ("At most", "upper", high),
+    )
+    return {
+        "group": group,
+        "definition": definition,
+        "bounds": [
+            {"label": label, "cell": num.Cell.of(given.get(key), form), "status": status}
+            for label, key, form in bounds
+            if (status := str(given.get(f"{key}_status", num.DASH)))
+        ],
+        "records": num.Cell.of(given.get("records"), num.whole),
+        "effective": num.Cell.of(given.get("effective_n"), num.whole),
+        "weight": num.Cell.of(given.get("weight"), num.share),
+    }
+
+
 _STATUS = {
     PROVED: (
-        "A theorem covers exactly what was done here. It assumes only that new records of a client "
-        "are drawn as its calibration records were."
+        "A mathematical theorem covers exactly what was done here. It assumes only that the new "
+        "records of a client arise in the same way as its calibration records did."
     ),
     PAPER: (
         "The bound follows from the proof in the paper behind this method (Wen, Simeone and Xing, "
@@ -102,53 +114,39 @@ _STATUS = {
     ),
     MEASURED: (
         "No proof covers this combination of overlapping groups and clients. The bound held in "
-        "simulations with known truth; whether it holds for your data is what an audit finds out. "
-        'The rule "max" is proved for overlapping groups too, with larger sets.'
+        "simulations in which the truth was known. Whether it holds for your data is what an audit "
+        'finds out. With the rule "max" the bound is proved for overlapping groups too, but the '
+        "predictions are larger."
     ),
 }
 
 
+# --- thresholds that are not finite ---------------------------------------------------------------
+
+_LISTED = 40  # So many reasons, and so many groups that lack records, are listed at most.
+
+
 def infinite(predictor: Predictor, plan: Plan | None) -> dict[str, Any]:
+    """The section about thresholds that are not finite: why, and what would help.
+
+    plan: What `plan` said of the same summaries. Without it, the section does not say how many
+    records are missing.
+    """
     atoms = atoms_of(predictor)
     infinite = [a for a in atoms if not math.isfinite(a.threshold)]
-    answer = answer_of(predictor)
-    if not infinite:
-        text = (
-            f"Nothing: each of the {num.counted(len(atoms), 'combination')} of groups that "
-            "occurred in calibration has a finite threshold."
-        )
-    else:
-        text = (
-            f"{num.counted(len(infinite), 'combination')} of groups, of {num.whole(len(atoms))}: "
-            f"no finite threshold would keep the promise there. Nothing was made up in its place: "
-            f"the prediction {answer} "
-            + ("is unbounded" if answer == "interval" else EVERYTHING)
-            + ", which is true and says nothing."
-        )
+    text = _infinite_text(len(infinite), len(atoms), answer_of(predictor))
     by_reason: dict[str, list[Atom]] = {}
     for atom in infinite:
         by_reason.setdefault(atom.reason or "no reason was recorded", []).append(atom)
-    items = []
-    for reason, members in sorted(by_reason.items(), key=lambda item: -weight_of(item[1])):
-        shown = sorted(members, key=lambda a: -(a.weight or 0))[:8]
-        extent = num.counted(len(members), "combination") + " of groups"
-        records = sum_known([a.count for a in members])
-        if records is not None:
-            extent += (
-                f", {num.counted(records, 'record')}, {num.share(weight_of(members))} of the weight"
-            )
-        left = len(members) - len(shown)
-        items.append(
-            {
-                "reason": reason[:1].upper() + reason[1:],
-                "extent": extent,
-                "atoms": [a.groups or ("no group",) for a in shown],
-                "more": f"and {num.counted(left, 'more combination')}" if left else "",
-            }
-        )
-    listed = items[:40]
+    items = [
+        _reason_item(reason, members)
+        for reason, members in sorted(by_reason.items(), key=lambda item: -weight_of(item[1]))
+    ]
+    listed = items[:_LISTED]
     if len(items) > len(listed):
-        text += f" The {len(listed)} reasons of most weight, of {len(items)}, are listed."
+        text += (
+            f" Of {len(items)} reasons, the {len(listed)} that concern the most weight are listed."
+        )
     return {
         "text": text,
         "reasons": listed,
@@ -157,101 +155,161 @@ def infinite(predictor: Predictor, plan: Plan | None) -> dict[str, Any]:
     }
 
 
+def _infinite_text(infinite: int, atoms: int, answer: str) -> str:
+    """For how many combinations of groups no threshold is finite, and what that means."""
+    if not infinite:
+        return (
+            f"Nowhere: each of the {num.counted(atoms, 'combination')} of groups that occurred in "
+            "calibration has a finite threshold."
+        )
+    state = "is unbounded" if answer == "interval" else EVERYTHING
+    return (
+        f"For {num.whole(infinite)} of {num.counted(atoms, 'combination')} of groups, no finite "
+        "threshold would keep the promise. No number was made up in its place: the prediction "
+        f"{answer} {state} there. Such a prediction is never wrong, but it says nothing."
+    )
+
+
+def _reason_item(reason: str, members: Sequence[Atom]) -> dict[str, Any]:
+    """One reason, the combinations that it concerns, and how many records and weight they have."""
+    shown = sorted(members, key=lambda a: -(a.weight or 0))[:8]
+    extent = num.counted(len(members), "combination") + " of groups"
+    records = sum_known([a.count for a in members])
+    if records is not None:
+        extent += (
+            f", {num.counted(records, 'record')}, {num.share(weight_of(members))} of the weight"
+        )
+    left = len(members) - len(shown)
+    return {
+        "reason": reason[:1].upper() + reason[1:],
+        "extent": extent,
+        "atoms": [a.groups or ("no group",) for a in shown],
+        "more": f"and {num.counted(left, 'more combination')}" if left else "",
+    }
+
+
 def _missing(plan: Plan) -> list[str]:
+    """For each group that has too few records, how many it lacks."""
     lines = []
     for g in plan.groups:
         if g.finite:
             continue
+        has = f"{g.group}: this group has {num.counted(g.records, 'record')}"
         if g.missing is None:
-            need = f"more records like its {num.whole(g.records)} would not help"
+            need = f"{has}, and more records of the same kind would not help."
         else:
             need = (
-                f"{num.counted(g.missing, 'more record')} beside its {num.whole(g.records)}, if "
-                f"all clients grow alike, {g.growth:.3g}-fold"
+                f"{has} and needs {num.whole(g.missing)} more, if all clients grow by the same "
+                f"factor ({g.growth:.3g})."
             )
         lines.append(
-            f"{g.group}: {need}; as it is, alpha could be no less than {g.least_alpha:.3g}."
+            f"{need} With the records that it has, the share that may be missed (alpha) can be no "
+            f"smaller than {g.least_alpha:.3g}."
         )
-    return lines[:40]
+    return lines[:_LISTED]
 
 
 def _sentence(text: str) -> str:
+    """The text with a full stop at its end."""
     return text if text.endswith(".") else text + "."
 
 
+# --- thresholds -----------------------------------------------------------------------------------
+
+
 def thresholds(predictor: Predictor) -> dict[str, Any]:
+    """The section about thresholds: one row for each combination of groups, infinite ones first."""
     atoms = atoms_of(predictor)
-    counted = predictor.atoms is not None
-    finite = [a.threshold for a in atoms if math.isfinite(a.threshold)]
+    scale = _threshold_scale([a.threshold for a in atoms])
+
+    def importance(row: Row) -> tuple[bool, float]:
+        return (math.isfinite(float(row["threshold"].value)), -float(row["weight"].value or 0))
+
+    rows = sorted((_threshold_row(atom, scale) for atom in atoms), key=importance)
+    rows, left_out = fit(
+        rows,
+        importance,
+        lambda row: 1400 + sum(12 + len(name) for name in row["groups"]),
+        "the combinations of groups with the least weight",
+    )
+    return {
+        "text": f"{_THRESHOLD[answer_of(predictor)]} {_RULES[predictor.threshold_table.rule]}",
+        "scale": scale,
+        "rows": rows,
+        "left_out": left_out,
+        "counted": predictor.atoms is not None,
+    }
+
+
+_INFINITY = "95"  # The place of +inf on the axis, in percent. Finite thresholds end at 85.
+_MINUS_INFINITY = "2"  # The place of -inf, which the template recognises.
+
+
+def _threshold_scale(thresholds: Sequence[float]) -> Scale:
+    """An axis for the finite thresholds, with a tick for +inf if some threshold is infinite.
+
+    It starts at 0 if the lowest threshold is positive and below 70% of the highest, and at the
+    lowest threshold otherwise.
+    """
+    finite = [t for t in thresholds if math.isfinite(t)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
     if high == low:
         low, high = min(0.0, low), max(0.0, high) or low + 1
     elif 0 < low < 0.7 * high:
         low = 0.0
-    infinite = any(a.threshold == math.inf for a in atoms)
+    infinite = any(t == math.inf for t in thresholds)
     scale = scale_of(low, high, num.short, right=85 if infinite else 93)
-    if infinite:
-        scale = Scale(
-            scale.low, scale.high, scale.left, scale.right, (*scale.ticks, Tick("95", "∞"))
-        )
-    zero = scale.at(max(low, min(high, 0.0)))
-    rows: list[Row] = []
-    for atom in atoms:
-        threshold = num.Cell.of(atom.threshold, num.short)
-        if math.isfinite(atom.threshold):
-            x = scale.at(atom.threshold)
-            mark = Mark(0, x, 0, f"threshold {threshold.text}")
-            stem: tuple[str, str] | None = (zero, x)
-        else:
-            mark = Mark(0, "95" if atom.threshold > 0 else "2", 0, "", infinite=True)
-            stem = None
-        rows.append(
-            {
-                "groups": atom.groups or ("no group",),
-                "marks": [mark],
-                "stem": stem,
-                "threshold": threshold,
-                "count": num.Cell.of(atom.count, num.whole),
-                "weight": num.Cell.of(atom.weight, num.share),
-            }
-        )
+    return replace(scale, ticks=(*scale.ticks, Tick(_INFINITY, "∞"))) if infinite else scale
 
-    def importance(row: Row) -> tuple[bool, float]:
-        return (math.isfinite(float(row["threshold"].value)), -float(row["weight"].value or 0))
 
-    rows.sort(key=importance)
-    rows, left_out = fit(
-        rows,
-        importance,
-        lambda row: 1400 + sum(12 + len(name) for name in row["groups"]),
-        "lightest combinations",
-    )
-    sets = answer_of(predictor) == "set"
-    below = (
-        "An answer is in the prediction set if its score is at most the threshold of the "
-        "combination of groups that the record belongs to; a lower threshold means smaller sets. "
-        if sets
-        else "The interval holds the answers whose score is at most the threshold of the "
-        "combination of groups that the record belongs to; a lower one means narrower intervals. "
-    )
+def _threshold_row(atom: Atom, scale: Scale) -> Row:
+    """One combination of groups: its threshold as a number and as a mark with a stem from 0."""
+    threshold = num.Cell.of(atom.threshold, num.short)
+    stem: tuple[str, str] | None = None
+    if math.isfinite(atom.threshold):
+        x = scale.at(atom.threshold)
+        mark = Mark(0, x, 0, f"threshold {threshold.text}")
+        stem = (scale.at(max(scale.low, min(scale.high, 0.0))), x)
+    else:
+        place = _INFINITY if atom.threshold > 0 else _MINUS_INFINITY
+        mark = Mark(0, place, 0, "", infinite=True)
     return {
-        "text": below + _RULES[predictor.threshold_table.rule],
-        "scale": scale,
-        "rows": rows,
-        "left_out": left_out,
-        "counted": counted,
+        "groups": atom.groups or ("no group",),
+        "marks": [mark],
+        "stem": stem,
+        "threshold": threshold,
+        "count": num.Cell.of(atom.count, num.whole),
+        "weight": num.Cell.of(atom.weight, num.share),
     }
 
 
+_THRESHOLD = {
+    "set": (
+        "Every possible answer has a score, which says how badly the answer fits the model's "
+        "prediction. The prediction set holds the answers whose score is at most the threshold for "
+        "the record's combination of groups, so a lower threshold means smaller sets."
+    ),
+    "interval": (
+        "Every possible answer has a score, which says how badly the answer fits the model's "
+        "prediction. The prediction interval holds the answers whose score is at most the "
+        "threshold for the record's combination of groups, so a lower threshold means narrower "
+        "intervals."
+    ),
+}
+
 _RULES = {
     "simultaneous": "All thresholds were found together, so that every group keeps its promise.",
-    "max": "Each is the largest of the thresholds of its groups.",
-    "first": "Each is the threshold of the first of its groups.",
-    "constant": "There is one threshold for every record, whatever its groups.",
+    "max": "The threshold for a combination is the largest of the thresholds of its groups.",
+    "first": "The threshold for a combination is the threshold of the first of its groups.",
+    "constant": "There is one threshold for all records, whatever their groups are.",
 }
 
 
+# --- clients --------------------------------------------------------------------------------------
+
+
 def clients(predictor: Predictor) -> dict[str, Any]:
+    """The section about the clients: what each of them weighs, and what it sent."""
     given = predictor.recorded("clients")
     if not given:
         return {"text": "No clients are recorded.", "rows": [], "notes": []}
@@ -260,41 +318,15 @@ def clients(predictor: Predictor) -> dict[str, Any]:
     parts = [(codec.number(c.get("share")), _part(codec.number(c.get("n")), total)) for c in given]
     highest = max([v for pair in parts for v in pair if v is not None], default=1.0) or 1.0
     scale = scale_of(0.0, highest, lambda v: f"{100 * v:.4g}%")
-    rows: list[Row] = []
-    for client, (share, part) in zip(given, parts, strict=True):
-        marks = []
-        if part is not None:
-            marks.append(Mark(1, scale.at(part), 0, f"{num.share(part)} of the records"))
-        if share is not None:
-            marks.append(Mark(0, scale.at(share), 0, f"weight {num.share(share)}"))
-        rows.append(
-            {
-                "client": str(client.get("client", num.DASH)),
-                "note": _client_note(client),
-                "marks": marks,
-                "stem": None
-                if share is None or part is None
-                else (scale.at(share), scale.at(part)),
-                "n": num.Cell.of(client.get("n"), num.whole),
-                "share": num.Cell.of(share, num.share),
-                "bytes": num.Cell.of(client.get("bytes"), num.in_bytes),
-                "centroids": num.Cell.of(client.get("centroids"), num.whole),
-                "atoms": num.Cell.of(client.get("atoms"), num.whole),
-                "suppressed": num.Cell.of(client.get("suppressed"), num.whole),
-                "sha256": str(client.get("sha256", num.DASH)),
-            }
-        )
     rows, left_out = fit(
-        rows,
+        [_client_row(c, *pair, scale) for c, pair in zip(given, parts, strict=True)],
         lambda row: -float(row["n"].value or 0),
         lambda row: 1800 + len(row["client"]) + len(row["note"]),
-        "smallest clients",
+        "the clients with the fewest records",
     )
     return {
-        "text": _disclosed(predictor, given),
-        "names": ["weight in the mixture", "share of the records"]
-        if weighted
-        else ["", "share of the records"],
+        "text": _disclosed(given),
+        "names": ["weight in the mixture" if weighted else "", "share of the records"],
         "scale": scale,
         "rows": rows,
         "left_out": left_out,
@@ -304,14 +336,40 @@ def clients(predictor: Predictor) -> dict[str, Any]:
 
 
 def _part(n: float | None, total: float) -> float | None:
+    """A client's share of all records, if it is known."""
     return None if n is None or not total else n / total
 
 
+def _client_row(
+    client: Mapping[str, Any], share: float | None, part: float | None, scale: Scale
+) -> Row:
+    """One client: its weight in the mixture (`share`) beside its share of the records (`part`)."""
+    marks = []
+    if part is not None:
+        marks.append(Mark(1, scale.at(part), 0, f"{num.share(part)} of the records"))
+    if share is not None:
+        marks.append(Mark(0, scale.at(share), 0, f"weight {num.share(share)}"))
+    return {
+        "client": str(client.get("client", num.DASH)),
+        "note": _client_note(client),
+        "marks": marks,
+        "stem": None if share is None or part is None else (scale.at(share), scale.at(part)),
+        "n": num.Cell.of(client.get("n"), num.whole),
+        "share": num.Cell.of(share, num.share),
+        "bytes": num.Cell.of(client.get("bytes"), num.in_bytes),
+        "centroids": num.Cell.of(client.get("centroids"), num.whole),
+        "atoms": num.Cell.of(client.get("atoms"), num.whole),
+        "suppressed": num.Cell.of(client.get("suppressed"), num.whole),
+        "sha256": str(client.get("sha256", num.DASH)),
+    }
+
+
 def _client_note(client: Mapping[str, Any]) -> str:
+    """What stands below a client's name, which is "" for most clients."""
     members = codec.number(client.get("members"))
     notes = []
     if members is not None and members > 1:
-        notes.append(f"for {num.counted(members, 'client')}")
+        notes.append(f"stands for {num.counted(members, 'client')}")
     uncovered = codec.number(client.get("uncovered"))
     if uncovered:
         notes.append(f"{num.counted(uncovered, 'record')} in no group")
@@ -320,48 +378,56 @@ def _client_note(client: Mapping[str, Any]) -> str:
     return ", ".join(notes)
 
 
-def _disclosed(predictor: Predictor, given: Sequence[Mapping[str, Any]]) -> str:
+def _disclosed(given: Sequence[Mapping[str, Any]]) -> str:
+    """What left the clients, in words and in numbers."""
     sent = sum_known([codec.number(c.get("bytes")) for c in given])
     records = sum_known([codec.number(c.get("n")) for c in given])
     values = sum_known([codec.number(c.get("centroids")) for c in given])
     if sent is None or records is None or values is None:
-        return "The method recorded the clients' sizes, and not what they sent."
+        return "The method recorded how many records the clients have, but not what they sent."
     return (
-        "No feature, label or prediction left a client. What left is one summary each: its number "
-        "of records, and for every combination of groups that occurred how many records it has and "
-        f"a few score values with their counts. In all, {num.in_bytes(sent)} for "
-        f"{num.counted(records, 'record')}: {num.counted(values, 'score value')}."
+        "No feature, label or prediction left a client. Each client sent one summary. It says how "
+        "many records the client has and, for every combination of groups that occurred there, how "
+        "many records the combination has and a few score values with their counts. All summaries "
+        f"together have {num.in_bytes(sent)} and hold {num.counted(values, 'score value')} for "
+        f"{num.counted(records, 'record')}."
     )
 
 
 def _client_notes(predictor: Predictor, given: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Remarks below the table of clients: exact scores, records withheld, unlike clients."""
     notes = []
     least = [c for c in given if codec.number(c.get("min_count")) == 1]
     if least and predictor.provenance.get("representative") == "upper":
         every = "every client" if len(least) == len(given) else num.counted(len(least), "client")
         notes.append(
-            f"For {every} the smallest combination that may be described has 1 record (min_count), "
-            "and each score value sent is the exact score of some record. A larger min_count hides "
-            "small combinations and rounds."
+            f"At {every}, a combination of groups may be described even if it has only 1 record "
+            "(min_count is 1), and each score value that was sent is the exact score of some "
+            "record. With a larger min_count, small combinations are withheld and score values are "
+            "rounded."
         )
     suppressed = sum_known([codec.number(c.get("suppressed")) for c in given])
     if suppressed:
         notes.append(
-            f"{num.counted(suppressed, 'record')} lie in combinations too small to be described "
-            "(min_count). They count as if their score were infinite, which can only raise "
-            "thresholds."
+            f"For {num.counted(suppressed, 'record')}, the combination of groups is too small to "
+            "be described (it has fewer records than min_count). Such records count as if their "
+            "score were infinite, which can only raise thresholds."
         )
     uncovered = sum_known([codec.number(c.get("uncovered")) for c in given])
     if uncovered:
         notes.append(
-            f"{num.counted(uncovered, 'record')} belong to no group, and nothing is promised for "
-            "such records."
+            f"For {num.counted(uncovered, 'record')} in no group nothing is promised, because a "
+            "promise is made for groups."
         )
     notes += [_sentence(c["unlike"]) for c in given if isinstance(c.get("unlike"), str)]
     return notes
 
 
+# --- words and provenance -------------------------------------------------------------------------
+
+
 def words(predictor: Predictor, audit: AuditReport | None) -> list[tuple[str, str]]:
+    """The words of the page, each with what it means."""
     answer = answer_of(predictor)
     words = [
         (
@@ -371,19 +437,26 @@ def words(predictor: Predictor, audit: AuditReport | None) -> list[tuple[str, st
         ),
         (
             "Certified at least, worst case, at most",
-            "Bounds on the coverage of a group. The worst case follows from how strongly "
-            "scores may be compressed; the certified bound from the errors that really occurred. "
-            "Each has its ground beside it.",
+            "These are bounds on the coverage of a group. The worst case allows for the largest "
+            "error that the clients' compression of their scores could make; the certified bound "
+            "allows for the error that it really made. The word below each bound says how well it "
+            "is founded.",
         ),
         (
             "Combination of groups",
             "Groups may overlap. Records that belong to exactly the same groups share one "
-            "threshold; such a set of records is called an atom in the files.",
+            "threshold. In the files, such a combination is called an atom.",
+        ),
+        (
+            "Effective records",
+            "If some clients count more than others, the records of a group tell less than as many "
+            "records that all count the same. This is the number of records of equal weight that "
+            "would tell as much.",
         ),
         (
             "Weight",
-            "A share of the mixture of clients for which the promise is made, and not of the "
-            "records.",
+            "How much a group, a combination or a client counts in the mixture of clients for "
+            "which the promise is made. It can differ from the share of the records.",
         ),
     ]
     if audit is not None:
@@ -392,9 +465,11 @@ def words(predictor: Predictor, audit: AuditReport | None) -> list[tuple[str, st
             1,
             (
                 "Kept, broken, too few records",
-                "Broken: the whole interval lies below the promise. Kept: the whole interval lies "
-                f"above the promise less {100 * margin:.3g} points; no number of records could "
-                "rule out a coverage that is a hair below. Too few records: neither can be shown.",
+                "Broken means that the whole range of the coverage lies below the promise. Kept "
+                "means that the whole range lies above the promise minus a tolerance of "
+                f"{100 * margin:.3g} percentage points; without a tolerance, no number of records "
+                "could rule out a coverage just below the promise. Too few records means that "
+                "neither can be shown.",
             ),
         )
     return words
@@ -403,6 +478,7 @@ def words(predictor: Predictor, audit: AuditReport | None) -> list[tuple[str, st
 def provenance(
     predictor: Predictor, audit: AuditReport | None, date: str, command: str | None
 ) -> list[dict[str, Any]]:
+    """What was run on what, as pairs of a name and a value; what is not known is left out."""
     given = predictor.provenance
     name, parameters = scores.describe(predictor.score)
     settings = ", ".join(f"{key} = {value}" for key, value in sorted(parameters.items()))
@@ -418,7 +494,7 @@ def provenance(
         ("Versions at the clients", ", ".join(libraries), False),
         ("Method", given.get("method"), False),
         ("Score", f"{name} ({settings})" if settings else name, False),
-        ("alpha", f"{alpha_of(predictor):g}", False),
+        ("Share that may be missed (alpha)", f"{alpha_of(predictor):g}", False),
         ("Mixture", _mixture_text(given.get("mixture")), False),
         ("Rule", predictor.threshold_table.rule, False),
         ("Merge", given.get("merge"), False),
@@ -431,12 +507,12 @@ def provenance(
             False,
         ),
         ("Model", given.get("model"), True),
-        ("Groups, fingerprint", predictor.groups.fingerprint, True),
-        ("Predictor, SHA-256", predictor.fingerprint, True),
+        ("Fingerprint of the groups", predictor.groups.fingerprint, True),
+        ("SHA-256 of the predictor", predictor.fingerprint, True),
     ]
     if audit is not None:
         pairs += [
-            ("Predictor that was audited", audit.predictor, True),
+            ("Fingerprint of the predictor that was audited", audit.predictor, True),
             ("Mixture of the audit", _mixture_text(audit.mixture), False),
             ("Intervals of the audit", f"{audit.interval}, {audit.adjustment}", False),
             ("Confidence of the audit", num.exact_percent(audit.confidence), False),
@@ -447,6 +523,7 @@ def provenance(
 
 
 def _mixture_text(mixture: Any) -> str | None:
+    """A mixture by name, or the weights of its first 50 clients; None if there is none."""
     if isinstance(mixture, Mapping):
         parts = [f"{k}: {codec.number(w) or 0:.4g}" for k, w in list(mixture.items())[:50]]
         more = f", and {len(mixture) - 50} more" if len(mixture) > 50 else ""

@@ -1,5 +1,5 @@
 "use strict";
-// Tables sort and filter. Without scripts the page holds the same rows, all shown.
+// This script lets a reader sort and filter the tables. Without it, the page shows all rows.
 for (const table of document.querySelectorAll("table.sortable")) {
   const body = table.tBodies[0];
   const heads = [...table.tHead.rows[0].cells];
@@ -53,7 +53,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
     const order = head.getAttribute("aria-sort") === first ? second : first;
     const sign = order === "ascending" ? 1 : -1;
     const keyed = rows.map((row) => [key(row, column), row]);
-    // What is not known stays at the end in either order.
+    // Values that are not known stay at the end in both orders.
     keyed.sort(([a], [b]) => (a === null ? (b === null ? 0 : 1) : b === null ? -1 : sign * compare(a, b)));
     rows = keyed.map(([, row]) => row);
     for (const other of heads) {

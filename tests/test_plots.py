@@ -1,4 +1,4 @@
-"""Plots draw what the numbers say, on the axes they are given, and labels keep apart."""
+"""Plots draw what the numbers say, on the axes that they are given, and no labels collide."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_coverage_stands_where_the_audit_found_it() -> None:
     sample = samples.small()
     ax = plots.coverage_by_group(reports(sample), new_axes())
     assert names_on(ax) == [g.group for g in sample.audit.groups]
-    assert ax.yaxis_inverted()  # the first group is on top
+    assert ax.yaxis_inverted()  # The first group is on top.
     promise = next(line for line in ax.lines if len(set(line.get_xdata())) == 1)
     assert promise.get_xdata()[0] == pytest.approx(0.9)
     assert len(ax.containers) == 3
@@ -189,7 +189,7 @@ def test_curves_against_the_promise() -> None:
     assert [t.get_text() for t in ax.get_legend().get_texts()] == ["promised", "ours", "other"]
     assert len(ax.collections) == 1
     assert len(plots.coverage_curve(alphas, 1 - alphas, np.ones((3, 2)), new_axes()).lines) == 2
-    with pytest.raises(gcfcp.GCFCPError, match="give one each"):
+    with pytest.raises(gcfcp.GCFCPError, match="give one value for each"):
         plots.coverage_curve(alphas, {"ours": [1, 2]})
 
 
@@ -204,7 +204,7 @@ def test_labels_of_30_groups_do_not_collide(given: tuple[float, float] | None) -
     )
     assert len(boxes) == 30
     assert all(low.y1 <= high.y0 + 0.5 for low, high in itertools.pairwise(boxes))
-    assert all(box.x0 >= -0.5 for box in boxes)  # nor are they cut off
+    assert all(box.x0 >= -0.5 for box in boxes)  # No label is cut off either.
 
 
 def test_names_are_text_and_not_formulas() -> None:
@@ -218,7 +218,7 @@ def test_names_are_text_and_not_formulas() -> None:
         plots.thresholds_by_atom(calibration, new_axes()),
         plots.clients(calibration, new_axes()),
     ):
-        drawn(ax)  # a broken formula would raise here
+        drawn(ax)  # A broken formula would raise an error here.
     found = gcfcp.merge_audits(
         [gcfcp.audit(np.ones(80), membership, groups=groups, client="c")], alpha=0.2
     )
@@ -229,7 +229,7 @@ def test_names_are_text_and_not_formulas() -> None:
 
 def test_colours_are_told_apart_without_red_and_green() -> None:
     """Okabe and Ito's colours differ for readers without red cones and without green cones."""
-    # Viénot, Brettel & Mollon 1999: linear RGB to what dichromats see.
+    # From linear RGB to what dichromats see, after Viénot, Brettel and Mollon (1999).
     views = {
         "all": np.eye(3),
         "protanope": np.array(

@@ -1,12 +1,12 @@
 """Pictures of a calibration and its audit, on matplotlib axes.
 
-Every function takes an `ax` to draw on, or makes a figure of a fitting size, and returns the axes.
-Groups, atoms and clients stand on the vertical axis, so that long names never collide. Colours are
-those of Okabe and Ito, which colour-blind readers can tell apart, and every series has a marker of
-its own, for readers of print in black and white.
+Every function draws on the axes `ax`, or makes a figure of a fitting size if none are given, and
+returns the axes. Groups, atoms and clients stand on the vertical axis, so that long names never
+collide. The colours are those of Okabe and Ito (2008), which colour-blind readers can tell apart.
+Every series also has a marker of its own, for print in black and white.
 
-`reports` is one `AuditReport`, or a mapping {name: AuditReport} whose first entry is drawn boldest.
-matplotlib is imported when something is drawn, and pyplot only if no axes are given.
+`reports` is one `AuditReport`, or a mapping {name: AuditReport}. The first entry of a mapping is
+drawn boldest. matplotlib is imported when something is drawn, and pyplot only if no axes are given.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ if TYPE_CHECKING:
 
     Reports = AuditReport | Mapping[str, AuditReport]
 
-# Okabe & Ito (2008), without black and yellow, which vanish on dark and on white paper.
+# These are the colours of Okabe and Ito without black and yellow, which are hard to see on a dark
+# and on a white background. There is one marker for each colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "D", "s", "^", "v", "P")
 _GREY = "#767676"
 
 
 def coverage_by_group(reports: Reports, ax: Axes | None = None) -> Axes:
-    """Coverage of every group with its interval, and the promise 1 - alpha as a line.
+    """Draw the coverage of every group with its interval, and the promise 1 - alpha as a line.
 
-    Groups that have too few records to say anything keep their row, empty.
+    A group whose coverage is not known keeps its row, which is then empty.
     """
     series = _named(reports)
     groups = _groups_of(series)
@@ -73,7 +74,10 @@ def coverage_by_group(reports: Reports, ax: Axes | None = None) -> Axes:
 
 
 def set_sizes(reports: Reports, ax: Axes | None = None) -> Axes:
-    """Mean size of the prediction sets (or mean length of the intervals) in every group."""
+    """Draw the mean size of the prediction sets, or the mean width of the intervals, by group.
+
+    An infinite mean is written as a sign at the right edge.
+    """
     series = _named(reports)
     groups = _groups_of(series)
     ax = _axes(ax, len(groups), len(series))
@@ -103,10 +107,13 @@ def set_sizes(reports: Reports, ax: Axes | None = None) -> Axes:
 
 
 def thresholds_by_atom(source: Any, ax: Axes | None = None, *, limit: int | None = 60) -> Axes:
-    """The threshold of every atom, the heaviest atoms on top; +inf is written at the right edge.
+    """Draw the threshold of every atom; +inf is written as a sign at the right edge.
 
-    source: a `Calibration`, a `Predictor`, or what one of `gcfcp.methods` returns. `limit` atoms
-    are drawn; how many were left out is written below.
+    The atoms with the largest weight come first, on top.
+
+    source: A `Calibration`, a `Predictor`, or what one of `gcfcp.methods` returns.
+    limit: So many atoms are drawn at most, and how many were left out is written below the plot.
+    None draws all atoms.
     """
     predictor = _predictor(source)
     atoms = _atoms(predictor)
@@ -128,14 +135,16 @@ def thresholds_by_atom(source: Any, ax: Axes | None = None, *, limit: int | None
 
 
 def clients(source: Any, ax: Axes | None = None) -> Axes:
-    """Every client's weight in the mixture against its share of the records.
+    """Draw every client's weight in the mixture beside its share of the records.
 
-    Where the two lie apart, the mixture counts a record of that client for more, or for less, than
-    one of the others. source: a `Calibration`, or a `Predictor` that was made from one.
+    If the two lie apart, a record of that client counts for more or for less than a record of the
+    other clients.
+
+    source: A `Calibration`, or a `Predictor` that was made from one.
     """
     listed = _predictor(source).provenance.get("clients") or []
     if not listed:
-        raise GCFCPError("no clients are recorded: give what calibrate returned")
+        raise GCFCPError("no clients are recorded here: give the result of calibrate")
     ax = _axes(ax, len(listed), 1)
     rows = range(len(listed))
     total = sum(c["n"] for c in listed)
@@ -161,9 +170,12 @@ def interval_band(
     y: ArrayLike | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Prediction intervals (n, 2) over x as a band; with `y`, misses are marked.
+    """Draw prediction intervals over x as a band, with the predictions as a line.
 
-    Intervals without an end reach the edge of the picture and are shaded lighter.
+    Intervals without an end reach the edge of the picture and are shaded in a lighter colour.
+
+    intervals: The lower and the upper ends, of shape (n, 2).
+    y: The true outcomes, if they are known. Those outside of their interval are marked.
     """
     order = np.argsort(np.asarray(x, dtype=np.float64), kind="stable")
     xs = np.asarray(x, dtype=np.float64)[order]
@@ -171,8 +183,8 @@ def interval_band(
     ends = np.asarray(intervals, dtype=np.float64)
     if ends.shape != (len(xs), 2) or centre.shape != xs.shape:
         raise GCFCPError(
-            f"x has {len(xs)} values, prediction shape {centre.shape} and intervals shape "
-            f"{ends.shape}: give one value each and (n, 2) intervals"
+            f"x has {len(xs)} values, but prediction has shape {centre.shape} and intervals shape "
+            f"{ends.shape}: give one prediction for each x, and intervals of shape (n, 2)"
         )
     low, high = ends[order].T
     if ax is None:
@@ -183,18 +195,30 @@ def interval_band(
     )
     ax.plot(xs, centre, color=COLOURS[0], linewidth=1.8, label="prediction")
     if y is not None:
-        truth = np.asarray(y, dtype=np.float64)[order]
-        inside = (low <= truth) & (truth <= high)
-        ax.plot(xs[inside], truth[inside], ".", color=_GREY, markersize=3.5, label="covered")
-        ax.plot(
-            xs[~inside],
-            truth[~inside],
-            "x",
-            color=COLOURS[1],
-            markersize=6,
-            markeredgewidth=1.6,
-            label="missed",
-        )
+        _mark_outcomes(ax, xs, np.asarray(y, dtype=np.float64)[order], low, high)
+    _shade_unbounded(ax, xs, low, high)
+    _bare(ax)
+    ax.legend(frameon=False, fontsize="small", loc="best")
+    return ax
+
+
+def _mark_outcomes(ax: Axes, xs: Any, truth: Any, low: Any, high: Any) -> None:
+    """Outcomes inside of their interval as dots, and those outside of it as crosses."""
+    inside = (low <= truth) & (truth <= high)
+    ax.plot(xs[inside], truth[inside], ".", color=_GREY, markersize=3.5, label="covered")
+    ax.plot(
+        xs[~inside],
+        truth[~inside],
+        "x",
+        color=COLOURS[1],
+        markersize=6,
+        markeredgewidth=1.6,
+        label="missed",
+    )
+
+
+def _shade_unbounded(ax: Axes, xs: Any, low: Any, high: Any) -> None:
+    """Shade the intervals that have no end up to the edge of what is drawn so far."""
     unbounded = np.isinf(low) | np.isinf(high)
     if unbounded.any():
         bottom, top = ax.get_ylim()
@@ -209,9 +233,6 @@ def interval_band(
             label="unbounded",
         )
         ax.set_ylim(bottom, top)
-    _bare(ax)
-    ax.legend(frameon=False, fontsize="small", loc="best")
-    return ax
 
 
 def coverage_curve(
@@ -220,9 +241,10 @@ def coverage_curve(
     intervals: ArrayLike | Mapping[str, ArrayLike] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Coverage over alpha, against the promise 1 - alpha, for one series or {name: series}.
+    """Draw the coverage over alpha, beside the promise 1 - alpha.
 
-    coverage: one value an alpha. intervals: (m, 2) for each series, drawn as a band.
+    coverage: One value for each alpha, or a mapping {name: values} for several series.
+    intervals: The lower and the upper ends of each series, of shape (m, 2), drawn as a band.
     """
     curves = coverage if isinstance(coverage, Mapping) else {"coverage": coverage}
     if intervals is None:
@@ -237,7 +259,10 @@ def coverage_curve(
     for i, (name, curve) in enumerate(curves.items()):
         values = np.asarray(curve, dtype=np.float64)
         if values.shape != at.shape:
-            raise GCFCPError(f"{name}: {values.shape} values for {at.shape} alphas: give one each")
+            raise GCFCPError(
+                f"{name} has values of shape {values.shape} for alphas of shape {at.shape}: give "
+                "one value for each alpha"
+            )
         (handles[name],) = ax.plot(at, values, **_look(i), linewidth=1.4, zorder=4 if i == 0 else 3)
         if name in bands:
             low, high = np.asarray(bands[name], dtype=np.float64).T
@@ -256,6 +281,7 @@ def coverage_curve(
 
 
 def _named(reports: Reports) -> Mapping[str, AuditReport]:
+    """The reports by name; a report without a name is called "gcfcp"."""
     if isinstance(reports, Mapping):
         if not reports:
             raise GCFCPError("there is no report to draw: give at least one")
@@ -269,21 +295,27 @@ def _groups_of(series: Mapping[str, AuditReport]) -> list[str]:
 
 
 def _known(group: Any) -> bool:
+    """Whether the coverage of a group is known."""
     return group.coverage is not None and not math.isnan(group.coverage)
 
 
 def _predictor(source: Any) -> Predictor:
+    """The source as a predictor, which holds thresholds and provenance in one form."""
     return source if isinstance(source, Predictor) else Predictor(_score_of(source), source)
 
 
 def _score_of(source: Any) -> str:
+    """The name of the score of a calibration; other sources do not know it."""
     if isinstance(source, Calibration):
         return source.summaries[0].score
     return "unnamed"
 
 
 def _atoms(predictor: Predictor) -> list[tuple[str, float, float]]:
-    """(name, threshold, weight) of each atom, the heaviest first; in the table's order without."""
+    """The name, the threshold and the weight of each atom, those of the largest weight first.
+
+    If weights are not recorded, the atoms are in the order of the table, with a weight of 0.
+    """
     if predictor.atoms is not None:
         rows = [(_atom_name(r.groups), r.threshold, r.weight) for r in predictor.atoms]
         return sorted(rows, key=lambda row: -row[2])
@@ -297,7 +329,7 @@ def _atoms(predictor: Predictor) -> list[tuple[str, float, float]]:
 
 
 def _atom_name(groups: Sequence[str]) -> str:
-    """Short enough for an axis: the first few groups, and how many more there are."""
+    """A name that fits on an axis: the first three groups, and how many more there are."""
     name = " & ".join(groups[:3]) or "no group"
     return f"{name} + {len(groups) - 3} more" if len(groups) > 3 else name
 
@@ -313,6 +345,7 @@ def _axes(ax: Axes | None, rows: int, series: int) -> Axes:
 
 
 def _new_figure(width: float, height: float) -> Axes:
+    """The axes of a new pyplot figure; width and height are in inches."""
     import matplotlib.pyplot as plt
 
     _, ax = plt.subplots(figsize=(width, height), layout="constrained")
@@ -320,6 +353,7 @@ def _new_figure(width: float, height: float) -> Axes:
 
 
 def _look(i: int) -> dict[str, Any]:
+    """The colour and the marker of series number i."""
     colour = COLOURS[i % len(COLOURS)]
     return {
         "color": colour,
@@ -332,12 +366,15 @@ def _look(i: int) -> dict[str, Any]:
 
 
 def _offset(i: int, series: int) -> float:
-    """Series lie side by side within a row, the first on top."""
+    """How far below the middle of its row series number i is drawn; the first is on top."""
     return 0.0 if series == 1 else 0.5 * (i / (series - 1) - 0.5)
 
 
 def _rows(ax: Axes, names: Sequence[str]) -> None:
-    """Names on the vertical axis, first on top, as literal text whatever they contain."""
+    """Write names on the vertical axis, the first on top, and shade every second row.
+
+    Names are literal text, whatever they contain, and their size fits the height of a row.
+    """
     short = [name if len(name) <= 40 else name[:39] + "…" for name in names]
     ax.set_yticks(range(len(names)), short, parse_math=False)
     room = ax.get_window_extent().height / ax.figure.get_dpi() * 72 / max(len(names), 1)
@@ -351,11 +388,13 @@ def _rows(ax: Axes, names: Sequence[str]) -> None:
 
 
 def _bare(ax: Axes) -> None:
+    """Take away the frame except for its lower edge, and draw the grid behind everything else."""
     ax.spines[["top", "right", "left"]].set_visible(False)
     ax.set_axisbelow(True)
 
 
 def _note_infinite(ax: Axes, y: float, colour: str) -> None:
+    """Write the sign for infinity at the right edge of a row."""
     ax.annotate(
         "∞",
         (1, y),
@@ -371,15 +410,17 @@ def _note_infinite(ax: Axes, y: float, colour: str) -> None:
 
 
 def _percent() -> Formatter:
+    """Tick labels as percentages."""
     from matplotlib.ticker import FuncFormatter
 
     return FuncFormatter(lambda value, _: f"{100 * value:.4g}%")
 
 
 def _legend(ax: Axes, handles: Mapping[str, Any], above: bool = True) -> None:
-    """Above the plot, where it cannot cover a point, or in its emptiest corner.
+    """Draw the legend above the plot, where it cannot cover a point, or in its emptiest corner.
 
-    Names are literal text: matplotlib would hide one that begins with "_" and set "$" as a formula.
+    Names are literal text. Otherwise matplotlib would hide a name that begins with "_" and take a
+    name with "$" for a formula.
     """
     place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
     legend = ax.legend(

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: files in, files out, one line where something is wrong."""
+"""The command line as a user meets it: files in, files out, and one line if something is wrong."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ women = "sex = 'F'"
 
 @dataclass(frozen=True)
 class Ran:
+    """What a command ended with: its exit code, and what it printed."""
+
     code: int
     out: str
     err: str
@@ -47,7 +49,7 @@ class Ran:
 def run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Callable[..., Ran]:
-    """Run a command as `main` does, in an empty directory."""
+    """A function that runs a command in an empty directory, as `main` does."""
     monkeypatch.chdir(tmp_path)
 
     def go(*arguments: object) -> Ran:
@@ -213,7 +215,7 @@ def test_mixtures_in_every_form(summaries: list[str], run: Callable[..., Ran]) -
 
 
 def test_streams_compose(sites: Path, tmp_path: Path) -> None:
-    """summarize - | calibrate - : a shell pipe of two processes, bytes and all."""
+    """`summarize - | calibrate -` works as a pipe between two processes, in bytes."""
     command = [sys.executable, "-c", "from gcfcp.cli import main; main()"]
     with (sites / "a.csv").open("rb") as data:
         first = subprocess.run(
@@ -226,7 +228,7 @@ def test_streams_compose(sites: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     found = gcfcp.Predictor.from_json(second.stdout)
     assert found.provenance["clients"][0]["n"] == 300
-    assert b"\x1b" not in first.stderr + second.stderr  # no colours, no bar in a pipe
+    assert b"\x1b" not in first.stderr + second.stderr  # A pipe gets no colours and no bar.
 
 
 # --- nothing is lost -----------------------------------------------------------------------------
@@ -377,7 +379,7 @@ def in_terminal(arguments: list[str], cwd: Path) -> str:
     while True:
         try:
             chunk = os.read(leader, 65536)
-        except OSError:  # the terminal is gone with its last user
+        except OSError:  # The terminal is gone when its last user has left.
             break
         if not chunk:
             break
@@ -415,7 +417,7 @@ def test_a_reader_who_leaves_is_no_fault(predictor: str, tmp_path: Path) -> None
 
 
 def test_interrupted_it_leaves_nothing_and_says_nothing(sites: Path) -> None:
-    """It waits for standard input; Ctrl-C ends it."""
+    """The command waits for standard input, and Ctrl-C ends it."""
     before = sorted(os.listdir(sites))
     child = subprocess.Popen(
         [sys.executable, "-c", "from gcfcp.cli import main; print('up', flush=True); main()",
@@ -477,7 +479,7 @@ def test_help_lists_every_command(run: Callable[..., Ran]) -> None:
 
 
 def test_shell_completion() -> None:
-    """The shell asks for the commands that begin with aud."""
+    """The shell asks for the commands that begin with "aud"."""
     environment = os.environ | {
         "_GCFCP_COMPLETE": "complete_bash",
         "COMP_WORDS": "gcfcp aud",
@@ -491,7 +493,7 @@ def test_shell_completion() -> None:
 
 
 def test_the_command_line_starts_without_polars_and_scipy() -> None:
-    """--help and --version should not wait for libraries that they do not need."""
+    """Otherwise --help and --version would wait for libraries that they do not need."""
     code = (
         "import sys; import gcfcp.cli.entry; "
         "print([m for m in ('polars', 'scipy') if m in sys.modules])"

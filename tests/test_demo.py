@@ -1,4 +1,4 @@
-"""The demo: every file, honest figures, and commands that do the same by hand."""
+"""The demo leaves every file, shows honest figures, and its commands do the same by hand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GCFCP = [sys.executable, "-c", "from gcfcp.cli import main; main()"]
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The demo once, as a user runs it: its directory and what it printed."""
+    """Run the demo once as a user does; the result is its directory and what it printed."""
     place = tmp_path_factory.mktemp("demo")
     done = subprocess.run([*GCFCP, "demo"], cwd=place, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -42,7 +42,7 @@ def test_it_leaves_every_file_and_ends_with_the_report(ran: tuple[Path, str]) ->
 
 
 def test_it_shows_who_is_left_out_without_us(ran: tuple[Path, str]) -> None:
-    """Not for a lucky split: on the average of many, by many standard errors."""
+    """This is not a lucky split: the average of many splits is low by many standard errors."""
     found = json.loads((ran[0] / "results.json").read_text())
     averages = found["averages"]
     unsure = averages["groups"].index("unsure")
@@ -57,7 +57,7 @@ def test_it_shows_who_is_left_out_without_us(ran: tuple[Path, str]) -> None:
 
 
 def test_the_readme_shows_these_figures(ran: tuple[Path, str]) -> None:
-    """To within what another version of scikit-learn may change."""
+    """They agree up to what another version of scikit-learn may change."""
     averages = json.loads((ran[0] / "results.json").read_text())["averages"]
     readme = (Path(__file__).parents[1] / "README.md").read_text()
     rows = {
@@ -84,11 +84,14 @@ def test_the_sites_hold_different_digits(ran: tuple[Path, str]) -> None:
             data = pl.read_csv(directory / f"{site}-{part}.csv")
             assert set(data["y"]) == set(labels)
             ids += data["id"].to_list()
-    assert len(ids) == len(set(ids)) == 1797 - demo.TRAINING  # none trains, calibrates and audits
+    assert len(ids) == len(set(ids)) == 1797 - demo.TRAINING  # No image is used twice.
 
 
 def without_results(directory: Path, copy: Path) -> list[Path]:
-    """A copy of the demo's directory, and what the commands should make there again."""
+    """Copy the demo's directory without the files that the commands should make again.
+
+    Returns these files.
+    """
     shutil.copytree(directory, copy)
     made = [p for p in copy.iterdir() if p.suffix in (".gcfcp", ".audit", ".html")]
     made += [copy / "predictor.json", copy / "sets.parquet"]
@@ -100,7 +103,7 @@ def without_results(directory: Path, copy: Path) -> list[Path]:
 def check_same(made: list[Path], directory: Path) -> None:
     for path in made:
         assert path.exists()
-        if path.suffix != ".html":  # which holds its date
+        if path.suffix != ".html":  # A report holds its date.
             assert path.read_bytes() == (directory / path.name).read_bytes(), path.name
 
 

@@ -1,6 +1,7 @@
-"""Machines die and disks fill: a file is the old one, the new one or absent, and one line says why.
+"""Machines die and disks fill: an output is then the old file, the new one or none, never a part.
 
-Every command runs as a process of its own, as a user starts it.
+If a command fails, one line says why. Every command runs as a process of its own, as a user starts
+it.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ import gcfcp
 
 START = [sys.executable, "-c", "from gcfcp.cli import main; main()"]
 GROUPS = '[groups]\nall = "TRUE"\nold = "age >= 65"\n'
-KILLS = int(os.environ.get("GCFCP_KILLS", "40"))
+KILLS = int(os.environ.get("GCFCP_KILLS", "40"))  # So many times commands are killed in all.
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A federation of two sites, as far as the command line takes it."""
+    """The files of a federation of two sites, from their data to their audits."""
     folder = tmp_path_factory.mktemp("faults")
     rng = np.random.default_rng(0)
     (folder / "groups.toml").write_text(GROUPS)
@@ -63,7 +64,7 @@ def _run(folder: Path, *arguments: str, **options) -> subprocess.CompletedProces
 
 
 def _line(found: subprocess.CompletedProcess[str], code: int = 1) -> str:
-    """The one line that a failed command says."""
+    """The one line that a failed command has printed."""
     assert found.returncode == code, found
     lines = found.stderr.strip().splitlines()
     assert len(lines) == 1, found.stderr
@@ -72,7 +73,7 @@ def _line(found: subprocess.CompletedProcess[str], code: int = 1) -> str:
 
 
 def _whole(name: str, path: Path) -> bool:
-    """Whether an output is complete; reports carry the date, so bytes cannot be compared."""
+    """Whether an output is complete. A report holds its date, so bytes cannot be compared."""
     data = path.read_bytes()
     if name in ("summarize", "merge"):
         return gcfcp.ClientSummary.from_bytes(data) is not None
@@ -85,9 +86,9 @@ def _whole(name: str, path: Path) -> bool:
 
 # --- kill -9 -----------------------------------------------------------------------------------
 
-# A process that has everything imported forks a child for each command, so that a kill falls into
-# the work and not into the start of Python. The child counts the calls it makes and kills itself
-# at the one it was told, with all that is open and unwritten as it is at that moment.
+# A process that has imported everything forks a child for each command, so that a kill falls into
+# the work and not into the start of Python. The child counts its function calls and kills itself at
+# the call that it was told, whatever is open or not yet written at that moment.
 FORKED = """
 import os, signal, sys
 import gcfcp, gcfcp.cli.entry, gcfcp.tables, gcfcp.report, jinja2
@@ -120,7 +121,7 @@ for line in sys.stdin:
 
 
 class Forker:
-    """Runs commands that die at a given call."""
+    """It runs commands that die at a given function call."""
 
     def __init__(self, folder: Path) -> None:
         self._process = subprocess.Popen(
@@ -132,7 +133,10 @@ class Forker:
         )
 
     def run(self, arguments: list[str], last: int = 0) -> tuple[bool, int]:
-        """Whether it was killed, and else how many calls it made. last=0: never."""
+        """Run a command that dies at call number `last`, or never if that is 0.
+
+        Returns whether it was killed and, if it was not, how many calls it made.
+        """
         ends = self._process.stdin, self._process.stdout
         assert None not in ends
         print(last, *arguments, sep="\t", file=ends[0], flush=True)
@@ -151,8 +155,11 @@ class Forker:
 def test_killed_at_any_moment_leaves_the_old_file_the_new_one_or_none(
     files: Path, name: str
 ) -> None:
-    """GCFCP_KILLS kills in all (40 unless given; 200 were done once, see fuzz/RESULTS.md). Half of
-    them fall into the last hundred calls, where files are written."""
+    """Half of the kills fall into the last hundred calls, in which files are written.
+
+    The environment variable GCFCP_KILLS says how many kills there are in all. The default is 40;
+    200 were done once, see fuzz/RESULTS.md.
+    """
     chance = random.Random(int(os.environ.get("GCFCP_SEED", "0")))
     output = files / OUTPUT.get(name, f"{name}.out")
     arguments = [*COMMANDS[name], output.name, "--force"]
@@ -177,7 +184,7 @@ def test_killed_at_any_moment_leaves_the_old_file_the_new_one_or_none(
                 assert output.exists() == (old is not None), "the old file is gone"
                 found.add("old" if old else "none")
         output.unlink(missing_ok=True)
-        # What a dead process left behind is not in the way of the next one.
+        # What a killed process has left behind does not disturb the next one.
         assert forker.run(arguments) == (False, pytest.approx(calls, rel=0.5))
         assert _whole(name, output)
     finally:
@@ -189,7 +196,7 @@ def test_killed_at_any_moment_leaves_the_old_file_the_new_one_or_none(
 
 
 def _limited() -> None:
-    """No file may grow beyond a kilobyte: what a full disk does, without filling one."""
+    """Let no file grow beyond a kilobyte, which has the effect of a full disk."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
@@ -236,7 +243,7 @@ def test_standard_output_that_cannot_be_written_is_one_line(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_directory_that_takes_no_files_is_one_line(files: Path, name: str) -> None:
-    folder = Path("/sys/kernel")  # also root cannot write there
+    folder = Path("/sys/kernel")  # Not even root can write there.
     if not folder.is_dir():
         pytest.skip("needs /sys")
     output = folder / OUTPUT.get(name, "out.file")
@@ -245,7 +252,7 @@ def test_a_directory_that_takes_no_files_is_one_line(files: Path, name: str) -> 
 
 @pytest.mark.parametrize("name", ["summarize", "calibrate", "predict", "report", "inspect", "plan"])
 def test_a_file_that_cannot_be_read_is_one_line_with_its_name(files: Path, name: str) -> None:
-    """A directory, a file that is not there, and (below) one that the system refuses to read."""
+    """It is a missing file, a directory, or a file that the system refuses to read."""
     places = {"summarize": 1, "predict": 2, "report": 1}
     commands = COMMANDS | {"inspect": ["inspect"], "plan": ["plan"]}
     for bad in ("missing.file", ".", "/proc/self/mem"):
@@ -299,7 +306,7 @@ def test_an_interrupt_ends_with_130_and_leaves_nothing(files: Path) -> None:
 
 @pytest.mark.slow
 def test_ten_thousand_files_of_which_some_are_bad(files: Path, tmp_path: Path) -> None:
-    """All bad ones are named at once, whatever is wrong with them, and nothing is written."""
+    """All bad files are named at once, whatever is wrong with them, and nothing is written."""
     groups = gcfcp.Groups(["all"])
     scores, everyone = np.arange(20.0), np.ones((20, 1), bool)
     one = gcfcp.summarize(scores, everyone, groups=groups, client="placeholder")

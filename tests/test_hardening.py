@@ -1,6 +1,6 @@
-"""Summaries come from strangers: whatever the bytes, GCFCPError or a valid value comes out.
+"""Summaries come from strangers: any bytes give either a GCFCPError or a valid value.
 
-The same targets are fuzzed with coverage guidance in fuzz/; here the seeds are replayed and some
+The same targets are fuzzed with coverage guidance in fuzz/. Here the seeds are replayed, and some
 thousand mutations of them are tried, the same ones each time.
 """
 
@@ -25,7 +25,7 @@ from gcfcp.cli import console
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from fuzz import mutations, seeds, targets  # noqa: E402 (the path comes first)
+from fuzz import mutations, seeds, targets  # noqa: E402 (the path must be set first)
 
 MUTATIONS = {
     "raw": 4000,
@@ -60,7 +60,7 @@ def _corpus(name: str) -> list[Path]:
 
 
 def test_the_corpus_is_not_outdated() -> None:
-    """Seeds that are refused because a format moved on would test its first line only."""
+    """A seed of an old format would be refused at once, and would test nothing beyond that."""
     for target, named in seeds.inputs().items():
         for name, data in named.items():
             kept = _seed(target, name)
@@ -115,7 +115,7 @@ def test_what_is_declared_takes_no_memory(declared: dict[str, int]) -> None:
 
 
 def test_memory_is_a_small_multiple_of_the_input() -> None:
-    """The worst we know: 1,000 groups, many atoms of one centroid each."""
+    """The worst known input has 1,000 groups and many atoms, each of one centroid."""
     rng = np.random.default_rng(0)
     groups = gcfcp.Groups([f"g{i}" for i in range(1000)])
     membership = rng.random((2000, 1000)) < 0.5
@@ -186,7 +186,7 @@ ATOMS = np.array(
 
 
 def crafted(values: list, counts: list, membership: np.ndarray = ATOMS, **fields):
-    """A summary as no `summarize` would write it; whatever `ClientSummary` lets through."""
+    """A summary that `summarize` would never write, but that `ClientSummary` accepts."""
     groups = gcfcp.Groups([f"g{g}" for g in range(membership.shape[1])])
     flat = np.concatenate([np.asarray(c, dtype=np.int64) for c in counts])
     n = int(flat.sum()) + fields.get("suppressed", 0) + fields.get("uncovered", 0)
@@ -255,7 +255,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_summaries_give_a_valid_result_or_an_error(name: str) -> None:
-    """Every rule, every merge, two alphas; alone and beside an honest client."""
+    """Every rule, every way to merge and two alphas are tried, also with an honest client."""
     hostile = gcfcp.ClientSummary.from_bytes(HOSTILE[name].to_bytes())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", gcfcp.GCFCPWarning)
@@ -272,7 +272,7 @@ def test_hostile_summaries_give_a_valid_result_or_an_error(name: str) -> None:
 
 @pytest.mark.parametrize("rule", ["simultaneous", "max"])
 def test_a_thousand_groups_are_solved(rule: str) -> None:
-    """1,000 groups, 80 atoms: the rank is that of the atoms, not of the groups."""
+    """With 1,000 groups and 80 atoms, the rank of the problem is that of the atoms."""
     rng = np.random.default_rng(0)
     membership = np.unique(rng.random((80, 1000)) < 0.05, axis=0)
     values = [np.unique(rng.normal(size=20)) for _ in membership]
@@ -297,7 +297,7 @@ MARKUP = "<img src=x onerror=alert(1)>\"'&{{7*7}}[red]x[/red]"
 
 
 def test_names_reach_a_page_as_text() -> None:
-    """Clients, groups, scores, models, reasons and provenance: whatever a file brings."""
+    """This holds for clients, groups, scores, models, reasons and provenance from a file."""
     from gcfcp.report import render
 
     groups = gcfcp.Groups([MARKUP, "b"])
@@ -335,7 +335,7 @@ def test_names_that_are_not_text_are_refused_in_every_file(name: str) -> None:
 
 
 def test_names_with_paths_in_them_stay_names(tmp_path: Path) -> None:
-    """Nothing is ever written to a place that a file names."""
+    """No file is ever written to a place that is named inside of another file."""
     name = "../../outside"
     summary = gcfcp.summarize(
         np.arange(30.0), np.ones((30, 1), bool), groups=gcfcp.Groups([name]), client=name

@@ -1,19 +1,20 @@
-"""The command line: parse, call the library, print.
+"""The command line. Its commands read arguments and files, call the library, and print.
 
-Exit codes: 0 done; 1 the input is wrong, said in one line on standard error; 2 usage. With `--json`
-a result is printed for machines. "-" is standard input or output. No file is overwritten without
-`--force`, and every file is written whole or not at all.
+The exit code is 0 if all went well, 1 if the input is wrong (one line on standard error says what),
+and 2 if a command was used wrongly. With `--json` a result is printed for programs. "-" stands for
+standard input or output. No file is overwritten without `--force`, and every file is written
+completely or not at all.
 
-| module     | what it is for                                                   |
-|------------|------------------------------------------------------------------|
-| `entry`    | the entry, and what becomes of an error                          |
-| `options`  | the application, and the options that several commands share     |
-| `site`     | the commands that run at a site                                  |
-| `server`   | the commands that run where summaries meet                       |
-| `demo`     | a whole federated calibration on built-in data                   |
-| `inputs`   | what commands read: files, mixtures, seeds                       |
-| `printing` | what commands print: tables for people, JSON for machines        |
-| `console`  | the terminal: tables, notes, progress                            |
+| module     | what it is for                                                     |
+|------------|--------------------------------------------------------------------|
+| `entry`    | starts a command, and turns an error into one line                 |
+| `options`  | the application, and the options that several commands share       |
+| `site`     | the commands that run at a site                                    |
+| `server`   | the commands that run where the summaries of all sites come together |
+| `demo`     | a whole federated calibration on built-in data                     |
+| `inputs`   | what commands read: files, mixtures, seeds                         |
+| `printing` | what commands print: tables for people, JSON for programs          |
+| `console`  | the terminal: tables, notes, progress                              |
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import sys
 
 
 def main() -> None:
-    """The console command. Without its libraries it says in one line what to install."""
+    """The command `gcfcp`. If its libraries are missing, one line says what to install."""
     try:
         import typer  # noqa: F401
     except ImportError:

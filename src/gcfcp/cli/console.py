@@ -1,8 +1,8 @@
-"""What the terminal shows: tables, notes, progress. Nothing here computes anything.
+"""What the terminal shows: tables, notes and progress. Nothing is computed here.
 
-Results go to standard output, everything else to standard error, so results can be piped. Text that
-came from files is shown as it is, never as markup, and control characters in it are spelled out. A
-progress bar appears on a terminal only.
+Results go to standard output and everything else to standard error, so that results can be piped.
+Text from files is shown literally, never as markup, and control characters in it are spelled out.
+Progress is shown only on a terminal, not in a pipe.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
     from gcfcp.tables import Progress
 
-WIDE = 200  # columns in a pipe, where nothing should be folded
+WIDE = 200  # A pipe is taken to be so many characters wide, so that hardly any line is folded.
 
 
 def safe(text: object) -> str:
-    """One line of printable characters; anything else is spelled out, such as \\x1b."""
+    """The text as one line of printable characters; others are spelled out, such as \\x1b."""
     return "".join(
         c if c.isprintable() else " " if c in "\n\t" else ascii(c)[1:-1] for c in str(text)
     )
 
 
 def console(error: bool = False) -> Console:
-    """A console that takes text literally."""
+    """A rich console for standard output or standard error that takes all text literally."""
     from rich.console import Console
 
     stream = sys.stderr if error else sys.stdout
@@ -48,32 +48,37 @@ def console(error: bool = False) -> Console:
 
 
 def note(text: object) -> None:
-    """A line for the person at the terminal."""
+    """Print one line to standard error, for the person at the terminal."""
     print(safe(text), file=sys.stderr)
 
 
 def fail(text: object) -> None:
+    """Print one line to standard error that says what is wrong."""
     note(f"gcfcp: {text}")
 
 
 def lines(text: str) -> None:
-    """Several lines of a result."""
+    """Print the lines of a result to standard output."""
     for line in text.splitlines():
         print(safe(line))
 
 
 def show_json(value: Any) -> None:
+    """Print a result as JSON in which every character is printable."""
     text = codec.to_json(value)
-    # JSON escapes the old control characters only; \x9b starts a terminal's commands as well.
+    # JSON escapes only control characters up to \x1f, but \x9b starts a terminal command as well.
     print("".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in text))
 
 
 def _escaped(character: str) -> str:
+    """A character as JSON writes it in escaped form, such as \\u009b."""
     return json.dumps(character)[1:-1] if character != "\x7f" else "\\u007f"
 
 
 Style = str
+"""The name of a style of rich, such as "bold red"."""
 Cell = str | tuple[str, Style]
+"""The text of a cell of a table, with a style if it has one."""
 
 
 def table(
@@ -84,7 +89,12 @@ def table(
     left: int = 1,
     error: bool = False,
 ) -> None:
-    """A table; the first `left` columns hold words, the others numbers."""
+    """Print a table.
+
+    title: A line above the table.
+    left: So many columns hold words and are aligned to the left; the others hold numbers.
+    error: Whether the table goes to standard error.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -96,14 +106,14 @@ def table(
         cells = [c if isinstance(c, tuple) else (c, "") for c in row]
         drawn.add_row(*(Text(safe(text), style=style) for text, style in cells))
     screen = console(error)
-    if title is not None:  # not the table's own, which would fold it to the table's width
+    if title is not None:  # rich would fold a title of the table itself to the table's width.
         screen.print(safe(title), style="bold")
     screen.print(drawn)
 
 
 @contextmanager
 def progress(what: str) -> Iterator[Progress | None]:
-    """Rows done, on a terminal; None elsewhere."""
+    """A function that shows how many rows were read; None if there is no terminal to show it on."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -126,7 +136,7 @@ def progress(what: str) -> Iterator[Progress | None]:
 
 @contextmanager
 def warnings_as_notes() -> Iterator[None]:
-    """Our own warnings in one line each; those of others stay what they are."""
+    """Print each warning of gcfcp as one line; the warnings of other libraries are unchanged."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", GCFCPWarning)
         others = warnings.showwarning

@@ -1,13 +1,14 @@
 """A whole federated calibration on built-in data, from files to a report.
 
-Five sites hold handwritten digits (scikit-learn's, 1,797 of them), each site other ones. A model
-was trained elsewhere on 200 of the images. Each site summarises the scores of a third of its images
-and sends one small file; the summaries become a predictor; each site audits it on its other images.
-Split CP and FedCP, which know no groups, get the same records.
+The data are 1,797 images of handwritten digits, which come with scikit-learn. Each of five sites
+holds different digits. A model was trained elsewhere on 200 of the images. Each site summarises the
+scores of about a third of its images and sends one small file. The summaries become a predictor,
+and each site audits it on its other images. Split CP and FedCP, which know no groups, get the same
+records.
 
-The steps are commands of `gcfcp`, run here in this process exactly as they are printed; commands.sh
-holds them for doing the same by hand. The table of averages repeats the random split, and states
-its standard error.
+The steps are commands of `gcfcp`, run in this process exactly as they are printed. The file
+commands.sh holds them, for doing the same by hand. The table of averages repeats the random split
+30 times and states its standard error.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 ALPHA = 0.1
-TRAINING = 200
-CALIBRATION = 0.35  # of the rest; an audit that can tell takes more records than a calibration
-SPLITS = 30
+TRAINING = 200  # So many images train the model.
+CALIBRATION = 0.35  # This share of the other images calibrates. An audit needs more, to be certain.
+SPLITS = 30  # The averages are over so many random splits.
+# The digits that each site holds.
 SITES = {
     "north": (0, 1, 2),
     "east": (3, 4),
@@ -60,32 +62,38 @@ hooked = "predicted in (2, 3, 5, 9)"
 faint = "ink < 280"
 unsure = "top < 0.5"
 """
+# For each other method the name of its files, and the function that makes its thresholds.
 BASELINES: dict[str, tuple[str, Callable[..., Any]]] = {
     "split CP": ("split-cp", methods.split_cp),
     "FedCP": ("fedcp", methods.fedcp),
 }
-OURS = "gcfcp"
+OURS = "gcfcp"  # What tables and files call the predictor beside the baselines.
 
 
 @dataclass(frozen=True)
 class _Digits:
-    """All images that the model was not trained on, as a table; and its accuracy there."""
+    """All images that the model was not trained on."""
 
-    frame: pl.DataFrame
-    probabilities: Floats
-    y: NDArray[np.int64]
-    site: NDArray[np.int64]
-    accuracy: float
+    frame: pl.DataFrame  # The table that is cut up into the files of the sites.
+    probabilities: Floats  # What the model says, (n, 10).
+    y: NDArray[np.int64]  # The true digits.
+    site: NDArray[np.int64]  # The number of the site that holds each image.
+    accuracy: float  # The share of these images on which the model is right.
 
     def calibrates(self, split: int) -> NDArray[np.bool_]:
-        """Which records calibrate; the others audit."""
+        """Which records calibrate in random split number `split`; the others audit."""
         return np.random.default_rng([20, split]).random(len(self.y)) < CALIBRATION
 
 
 def run(
     directory: str | None = None, *, force: bool = False, quiet: bool = False
 ) -> dict[str, Any]:
-    """Run the demo; the result says what was found and where the files are."""
+    """Run the demo, and return what was found and where the files are.
+
+    directory: Where the files go; None makes a new directory.
+    force: Whether a directory that holds files may be used.
+    quiet: Whether nothing is printed.
+    """
     _need_scikit_learn()
     place = _place(directory, force)
     say = _silent if quiet else _say
@@ -101,15 +109,44 @@ def run(
             say(f"   {name} holds the digits {', '.join(map(str, labels))}")
         reports = _calibrate_and_audit(digits, say)
         averages = _averages(digits)
-        commands = _commands()
-        Path("commands.sh").write_text(
-            "#!/bin/sh\n# What the demo did, by hand; --force, as the files are there already.\n"
-            + "set -e\n"
-            + "".join(f"{_as_text([*c, '--force'] if '-o' in c else c)}\n" for c in commands),
-            encoding="utf-8",
-        )
+        _write_commands()
         _save_picture(reports, averages)
-    result = {
+    result = _result(place, reports, averages)
+    (place / "results.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    if not quiet:
+        _show(reports, averages)
+        say(f"\nEvery file is in {place}. To do the same by hand, run there (or: sh commands.sh)\n")
+        for command in _commands():
+            say(f"  {_as_text(command)}")
+        say(f"\nThe report: {place / 'report.html'}")
+    return result
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _silent(text: str) -> None:
+    """Say nothing."""
+
+
+def _write_commands() -> None:
+    """commands.sh: all commands of the demo, to be run once more."""
+    commands = "".join(f"{_as_text([*c, '--force'] if '-o' in c else c)}\n" for c in _commands())
+    Path("commands.sh").write_text(
+        "#!/bin/sh\n# These commands do what the demo did. --force overwrites its files.\n"
+        f"set -e\n{commands}",
+        encoding="utf-8",
+    )
+
+
+def _result(
+    place: Path,
+    reports: dict[str, AuditReport],
+    averages: dict[str, tuple[Floats, Floats, float]],
+) -> dict[str, Any]:
+    """What was found, in plain values for JSON."""
+    return {
         "directory": str(place),
         "report": str(place / "report.html"),
         "alpha": ALPHA,
@@ -122,22 +159,6 @@ def run(
             "mean_size": {k: z for k, (_, _, z) in averages.items()},
         },
     }
-    (place / "results.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    if not quiet:
-        _show(reports, averages)
-        say(f"\nEvery file is in {place}. The same by hand, in that directory (commands.sh):\n")
-        for command in commands:
-            say(f"  {_as_text(command)}")
-        say(f"\nThe report: {place / 'report.html'}")
-    return result
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)
-
-
-def _silent(text: str) -> None:
-    pass
 
 
 def _need_scikit_learn() -> None:
@@ -150,14 +171,19 @@ def _need_scikit_learn() -> None:
 
 
 def _place(directory: str | None, force: bool) -> Path:
-    """A directory for the files: the one that was asked for, or a fresh ./gcfcp-demo."""
+    """The directory for the files: the one that was asked for, or a new one.
+
+    The new one is ./gcfcp-demo, or ./gcfcp-demo-2 and so on if there is one already.
+    """
     if directory is None and not force:
         names = ["gcfcp-demo", *(f"gcfcp-demo-{i}" for i in range(2, 1000))]
         directory = next((n for n in names if not os.path.lexists(n)), names[-1])
     path = Path(directory or "gcfcp-demo")
     try:
         if path.exists() and not force and any(path.iterdir()):
-            raise GCFCPError(f"{path} holds files: give another directory, or --force")
+            raise GCFCPError(
+                f"{path} holds files: give another directory, or --force to write there"
+            )
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise GCFCPError(f"cannot use directory {path}: {error.strerror}") from None
@@ -168,6 +194,7 @@ def _place(directory: str | None, force: bool) -> Path:
 
 
 def _digits() -> _Digits:
+    """Train the model, and let it predict all other images."""
     import polars as pl
     from sklearn.datasets import load_digits
     from sklearn.linear_model import LogisticRegression
@@ -195,6 +222,7 @@ def _digits() -> _Digits:
 
 
 def _write_data(digits: _Digits) -> None:
+    """The groups file, two tables for each site, and a table without y to predict."""
     import polars as pl
 
     Path("groups.toml").write_text(GROUPS_TOML, encoding="utf-8")
@@ -210,14 +238,17 @@ def _write_data(digits: _Digits) -> None:
 
 
 def _summaries() -> list[str]:
+    """The files of the sites' summaries."""
     return [f"{name}.gcfcp" for name in SITES]
 
 
 def _audits(method: str) -> list[str]:
+    """The files of the sites' audits of a method."""
     return [f"{name}-{method}.audit" for name in SITES]
 
 
 def _audit_commands(method: str, predictor: str) -> list[list[str]]:
+    """The commands with which the sites audit the predictor of a method."""
     return [
         ["audit", predictor, f"{name}-labelled.csv", "--client", name, "-o", file]
         for name, file in zip(SITES, _audits(method), strict=True)
@@ -225,7 +256,7 @@ def _audit_commands(method: str, predictor: str) -> list[list[str]]:
 
 
 def _commands() -> list[list[str]]:
-    """Everything, in order, as typed in the directory of the files."""
+    """All commands in order, as a user types them in the directory of the files."""
     baselines = [
         text
         for name, (method, _) in BASELINES.items()
@@ -261,19 +292,21 @@ def _commands() -> list[list[str]]:
 
 
 def _as_text(command: Sequence[str]) -> str:
+    """A command as a line for the shell."""
     return shlex.join(["gcfcp", *command])
 
 
 def _calibrate_and_audit(digits: _Digits, say: Callable[[str], None]) -> dict[str, AuditReport]:
+    """Run all commands, say what they do, and return the merged audits of every method."""
     _save_baselines(digits)
     told = set()
     headings = {
         "summarize": "2. Each site summarises its scores; only the summary leaves it.",
         "plan": "3. Will every group get a finite threshold?",
-        "calibrate": "4. The summaries become one predictor, from which sets follow anywhere.",
-        "audit": "5. Each site counts who was covered among its labelled records; and the same "
-        "with split CP and FedCP.",
-        "report": "6. One page to show.",
+        "calibrate": "4. The summaries become one predictor, which can be used anywhere.",
+        "audit": "5. Each site counts how many of its labelled records are covered, also with "
+        "split CP and FedCP.",
+        "report": "6. A report shows what was found.",
     }
     for command in _commands():
         what = command[0]
@@ -299,7 +332,7 @@ def _calibrate_and_audit(digits: _Digits, say: Callable[[str], None]) -> dict[st
 
 
 def _run(command: Sequence[str]) -> str:
-    """Run a command here, and return what it printed; its notes are kept from the terminal."""
+    """Run a command in this process, and return what it printed; its notes are not shown."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
         run_command(command)
@@ -307,12 +340,14 @@ def _run(command: Sequence[str]) -> str:
 
 
 def _guarantee_in_words(predictor: Predictor) -> str:
+    """The lowest coverage that is promised for any group, and how well it is founded."""
     bounds = [g["certified"] for g in predictor.provenance["guarantee"]]
     status = predictor.provenance["guarantee"][0]["certified_status"]
     return f"coverage of at least {min(bounds):g} in each of {len(bounds)} groups ({status})"
 
 
 def _save_baselines(digits: _Digits) -> None:
+    """The predictors of the other methods, made from the records of the first split."""
     groups = Groups.from_toml("groups.toml")
     clients = _clients(digits, groups.membership(digits.frame), digits.calibrates(0))
     for method, make in BASELINES.values():
@@ -323,6 +358,7 @@ def _save_baselines(digits: _Digits) -> None:
 def _clients(
     digits: _Digits, membership: NDArray[np.bool_], chosen: NDArray[np.bool_]
 ) -> list[tuple[Floats, NDArray[np.bool_]]]:
+    """For each site the scores and the memberships of its chosen records."""
     values = scores.THR().of(digits.probabilities, digits.y)
     return [
         (values[chosen & (digits.site == k)], membership[chosen & (digits.site == k)])
@@ -334,9 +370,10 @@ def _clients(
 
 
 def _averages(digits: _Digits) -> dict[str, tuple[Floats, Floats, float]]:
-    """For each method: mean coverage of the groups over the splits, its standard error, size.
+    """For each method three averages over the random splits.
 
-    Every site weighs the same, as in the calibration.
+    They are the mean coverage of each group, its standard error, and the mean set size. Every site
+    weighs the same, as in the calibration.
     """
     groups = Groups.from_toml("groups.toml")
     membership = groups.membership(digits.frame)
@@ -375,6 +412,7 @@ def _averages(digits: _Digits) -> dict[str, tuple[Floats, Floats, float]]:
 def _show(
     reports: dict[str, AuditReport], averages: dict[str, tuple[Floats, Floats, float]]
 ) -> None:
+    """Print two tables: the audit of the first split, and the averages over all splits."""
     colours = {"kept": "green", "broken": "bold red"}
     short = {UNKNOWN: "too few"}
     ours = reports[OURS]
@@ -391,8 +429,8 @@ def _show(
             [record.group, f"{record.total:,}", *(audited(r, g) for r in reports.values())]
             for g, record in enumerate(ours.groups)
         ],
-        title=f"This split, audited: coverage and verdict, {1 - ALPHA:g} promised "
-        f"({ours.confidence:.0%} confidence; too few: records, to tell)",
+        title=f"The audit of one split: coverage and verdict, {1 - ALPHA:g} promised "
+        f"({ours.confidence:.0%} confidence; too few: there are too few records to tell)",
     )
 
     def averaged(name: str, g: int) -> console.Cell:
@@ -410,15 +448,15 @@ def _show(
             ),
             ["labels in a set", *(f"{averages[name][2]:.2f}" for name in reports)],
         ],
-        title=f"Averaged over {SPLITS} random splits: coverage ± standard error "
-        f"(below: by more than 3 of them)",
+        title=f"Averages over {SPLITS} random splits: coverage ± standard error "
+        f"(below: more than 3 standard errors below {1 - ALPHA:g})",
     )
 
 
 def _save_picture(
     reports: dict[str, AuditReport], averages: dict[str, tuple[Floats, Floats, float]]
 ) -> None:
-    """coverage.png: the averages over the splits, ours on top."""
+    """coverage.png: the averages over the splits, with those of gcfcp on top."""
     from matplotlib.figure import Figure
 
     from gcfcp import plots

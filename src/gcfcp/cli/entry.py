@@ -1,4 +1,4 @@
-"""The entry: every command in one application, and what becomes of an error."""
+"""The entry point: all commands in one application, and how an error becomes one line."""
 
 from __future__ import annotations
 
@@ -23,12 +23,19 @@ __all__ = ["app", "demo", "main", "run", "server", "site"]
 def demo(
     directory: Annotated[
         str | None,
-        typer.Option("-o", "--output", help="Where the files go; a fresh ./gcfcp-demo."),
+        typer.Option(
+            "-o",
+            "--output",
+            help="The directory for the files; by default a new directory ./gcfcp-demo.",
+        ),
     ] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Run a whole federated calibration on built-in data, ending in a report to look at."""
+    """Run a whole federated calibration on built-in data.
+
+    It ends with a report to look at, and prints the commands that do the same by hand.
+    """
     from gcfcp.cli import demo as story
 
     result = story.run(directory, force=force, quiet=as_json)
@@ -37,7 +44,7 @@ def demo(
 
 
 def run(arguments: Sequence[str]) -> None:
-    """One command, in this process; what is wrong is an exception."""
+    """Run one command in this process; whatever goes wrong is raised as an exception."""
     token = typed.set(tuple(arguments))
     try:
         app(args=list(arguments), standalone_mode=False)
@@ -46,25 +53,26 @@ def run(arguments: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """The console command."""
+    """Run the command that the user typed, and exit with its code."""
     typed.set(tuple(sys.argv[1:]))
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # no name is a reason to fail
+            # A name with characters that the terminal cannot show is no reason to fail.
+            stream.reconfigure(errors="backslashreplace")
     try:
         with console.warnings_as_notes():
             try:
                 app()
             finally:
-                sys.stdout.flush()  # what cannot be written is said here, not while Python ends
+                sys.stdout.flush()  # A full disk is noticed here, and not when Python exits.
     except GCFCPError as error:
         console.fail(error)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:
-        # Python would complain once more when it flushes at exit.
+        # Otherwise Python would complain once more when it flushes standard output at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):  # the reader has left, and knows
+        if not isinstance(error, BrokenPipeError):  # A reader that has left needs no message.
             console.fail(f"{error.filename or 'standard output'}: {error.strerror or error}")
         sys.exit(1)

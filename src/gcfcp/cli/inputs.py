@@ -1,7 +1,8 @@
-"""What commands are given: files to read or to write ("-" is a stream), mixtures, seeds.
+"""What commands are given: files to read or to write, mixtures and seeds.
 
-Files of one kind are read before anything is done with them, and all that is wrong with them is
-said at once, by the names of the files. Results are written whole or not at all.
+The file name "-" stands for standard input or output. All files of one kind are read before
+anything is done with them, and everything that is wrong with them is said at once, with the names
+of the files. Results are written completely or not at all.
 """
 
 from __future__ import annotations
@@ -27,20 +28,24 @@ if TYPE_CHECKING:
 
 
 def name_of(path: str, stream: str = "input") -> str:
+    """What messages call a file: its path, or "standard input" or "standard output"."""
     return f"standard {stream}" if path == "-" else path
 
 
 def read(path: str) -> bytes:
+    """The bytes of a file, or of standard input."""
     from gcfcp import codec
 
     return sys.stdin.buffer.read() if path == "-" else codec.read(path)
 
 
 def check_output(path: str, force: bool, as_json: bool = False) -> None:
-    """Before any work is done: would the result find its place?"""
+    """Raise a GCFCPError if the result could not be written; called before any work is done."""
     if path == "-":
         if as_json:
-            raise GCFCPError("--json and -o - both want standard output: write to a file")
+            raise GCFCPError(
+                "--json and -o - would both write to standard output: give -o the name of a file"
+            )
         return
     if os.path.isdir(path):
         raise GCFCPError(f"{path} is a directory: give the name of a file")
@@ -51,6 +56,7 @@ def check_output(path: str, force: bool, as_json: bool = False) -> None:
 
 
 def write(path: str, data: bytes, force: bool) -> None:
+    """Write a result to a file, completely or not at all, or to standard output."""
     from gcfcp import codec
 
     if path == "-":
@@ -62,13 +68,14 @@ def write(path: str, data: bytes, force: bool) -> None:
 
 
 def load_predictor(path: str) -> Predictor:
+    """The predictor in a file."""
     from gcfcp.prediction import Predictor
 
     return Predictor.from_json(read(path), name_of(path))
 
 
 def _load_all(paths: Sequence[str], load: Any) -> list[Any]:
-    """All files, or all that is wrong with any of them, at once."""
+    """Load all files; if some cannot be loaded, one line for each of them says why."""
     loaded, wrong = [], []
     for path in paths:
         try:
@@ -80,6 +87,7 @@ def _load_all(paths: Sequence[str], load: Any) -> list[Any]:
 
 
 def _fail_all(wrong: Sequence[str], total: int) -> None:
+    """Raise a GCFCPError if anything is wrong; several messages are printed before it."""
     if len(wrong) > 1:
         for line in wrong:
             console.fail(line)
@@ -89,6 +97,11 @@ def _fail_all(wrong: Sequence[str], total: int) -> None:
 
 
 def load_summaries(paths: Sequence[str], known_keys: str | None = None) -> list[ClientSummary]:
+    """The summaries in these files, which must fit together.
+
+    known_keys: A file with the public keys of the clients. If it is given, every summary must be
+    signed with the key of its client.
+    """
     from gcfcp.calibration import SUMMARIES
     from gcfcp.summary import ClientSummary, signatures
 
@@ -106,6 +119,7 @@ def load_summaries(paths: Sequence[str], known_keys: str | None = None) -> list[
 
 
 def load_audits(paths: Sequence[str]) -> list[Audit]:
+    """The audits in these files, which must fit together."""
     from gcfcp.audit import AUDITS, Audit
 
     found: list[Audit] = _load_all(paths, Audit.from_bytes)
@@ -114,52 +128,66 @@ def load_audits(paths: Sequence[str]) -> list[Audit]:
 
 
 def _check_alike(paths: Sequence[str], found: Sequence[Any], kind: Any) -> None:
-    """The library refuses the first misfit and names clients; people want all, by file."""
+    """Refuse files that do not fit together, and name all of them.
+
+    The library would name only the first one, and by its client. A file that repeats another one is
+    counted once, and a note says so.
+    """
     from gcfcp.calibration import misfits
 
     _fail_all(list(misfits(found, [name_of(path) for path in paths], kind)), len(paths))
     owner: dict[str, str] = {}
     for path, one in zip(paths, found, strict=True):
         if owner.setdefault(one.client, path) != path:
-            console.note(f"{path} says the same as {owner[one.client]}: counted once")
+            console.note(f"{path} holds the same as {owner[one.client]}, so it is counted once")
 
 
 def baselines(given: Sequence[str]) -> dict[str, list[str]]:
+    """The files of each baseline by its name, from options of the form NAME=FILE."""
     found: dict[str, list[str]] = {}
     for text in given:
         name, _, path = text.partition("=")
         if not name or not path:
-            raise GCFCPError(f"--baseline {text!r:.60} is not NAME=FILE")
-        # The shell does not expand what stands behind the sign.
+            raise GCFCPError(f"--baseline {text!r:.60} does not have the form NAME=FILE")
+        # The shell does not expand a pattern such as *.audit after an equals sign.
         several = [] if os.path.exists(path) else sorted(glob.glob(path))
         found.setdefault(name, []).extend(several or [path])
     return found
 
 
 def mixture_of(text: str) -> Mixture:
-    """uniform, proportional, a=0.5,b=0.5, or a JSON object, also from a file."""
+    """A mixture as a user writes it: uniform, proportional, a=0.5,b=0.5, JSON, or a .json file."""
     from gcfcp.calibration import mixture
 
     return mixture.parse(text, read)
 
 
 def own_mixture(predictor: Predictor, audits: Sequence[Audit]) -> Mixture:
-    """The clients' weights as calibrated, where the same clients were audited."""
+    """The clients' weights in the calibration, if the same clients were audited.
+
+    If others were audited, all of them weigh the same, and a warning says so.
+    """
     clients = predictor.recorded("clients")
     shares: dict[str, Any] = {str(c.get("client")): c.get("share") for c in clients}
     if set(shares) == {a.client for a in audits}:
         return shares
-    console.note("warning: other clients were audited than calibrated; all weigh the same")
+    console.note(
+        "warning: the clients that were audited are not those that were calibrated, so all of them "
+        "weigh the same; give --mixture to weigh them otherwise"
+    )
     return "uniform"
 
 
 def generator_of(score: Any, seed: int | None) -> Generator | None:
-    """A generator for randomised scores; a seed that was drawn is told, so that it can be used."""
+    """A generator for a randomised score, and None for any other score.
+
+    If no seed is given, one is drawn and printed, so that the result can be repeated.
+    """
     if not getattr(score, "randomized", False):
         return None
     import numpy as np
 
     if seed is None:
         seed = secrets.randbits(32)
-        console.note(f"seed {seed} (drawn; --seed {seed} repeats this)")
+        console.note(f"seed {seed} was drawn; --seed {seed} repeats this result")
     return np.random.default_rng(seed)

@@ -10,8 +10,8 @@ import typer
 
 app = typer.Typer(
     name="gcfcp",
-    help="Prediction sets that keep their promise for every group, from data that stay where they "
-    "are. Try: gcfcp demo",
+    help="Make prediction sets that keep their promise for every group, while the data stay where "
+    "they are. To see how it works, run: gcfcp demo",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -19,10 +19,12 @@ app = typer.Typer(
 )
 
 typed: ContextVar[tuple[str, ...]] = ContextVar("typed", default=())
-"""What the user typed, for the report, which says how it was made."""
+"""The arguments that the user typed. The report shows them, so that it says how it was made."""
 
 
 class ScoreName(StrEnum):
+    """The scores that can be made from the columns of a table."""
+
     THR = "thr"
     APS = "aps"
     RAPS = "raps"
@@ -32,21 +34,29 @@ class ScoreName(StrEnum):
 
 
 class Missing(StrEnum):
+    """What is done with rows in which a value is missing."""
+
     ERROR = "error"
     DROP = "drop"
 
 
 class Representation(StrEnum):
+    """Which score stands for a cluster of scores."""
+
     UPPER = "upper"
     MEAN = "mean"
 
 
 class Merge(StrEnum):
+    """What is done with the centroids of all sites."""
+
     POOL = "pool"
     RECOMPRESS = "recompress"
 
 
 class Rule(StrEnum):
+    """How the thresholds are made."""
+
     SIMULTANEOUS = "simultaneous"
     MAX = "max"
 
@@ -54,51 +64,83 @@ class Rule(StrEnum):
 # --- options that several commands share --------------------------------------------------------
 
 Data = Annotated[
-    str, typer.Argument(metavar="DATA", help="CSV or Parquet file, or - for standard input.")
+    str, typer.Argument(metavar="DATA", help="A CSV or Parquet file; - reads standard input.")
 ]
 Summaries = Annotated[
-    list[str], typer.Argument(metavar="SUMMARY...", help="Files that summarize or merge wrote.")
+    list[str],
+    typer.Argument(
+        metavar="SUMMARY...", help="The summaries that gcfcp summarize or gcfcp merge wrote."
+    ),
 ]
 KnownKeys = Annotated[
     str | None,
     typer.Option(
-        help="File of clients and their public keys; what they have not signed is refused."
+        help="A file of clients and their public keys. A summary that is not signed with the key "
+        "of its client is refused."
     ),
 ]
 PredictorFile = Annotated[
-    str, typer.Argument(metavar="PREDICTOR", help="The file that calibrate wrote.")
+    str, typer.Argument(metavar="PREDICTOR", help="The predictor that gcfcp calibrate wrote.")
 ]
-Output = Annotated[str, typer.Option("-o", "--output", help="File to write, or -.")]
+Output = Annotated[
+    str,
+    typer.Option("-o", "--output", help="The file to write; - writes to standard output."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the output if it exists.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Client = Annotated[str, typer.Option(help="Name of this site, as the others know it.")]
-Alpha = Annotated[float, typer.Option(help="Share of outcomes that may be missed, in every group.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
+Client = Annotated[str, typer.Option(help="The name of this site, as the other sites know it.")]
+Alpha = Annotated[
+    float, typer.Option(help="The share of outcomes that may be missed in every group.")
+]
+Confidence = Annotated[
+    float,
+    typer.Option(help="The confidence with which the intervals of all groups hold together."),
+]
 MixtureText = Annotated[
     str,
     typer.Option(
         "--mixture",
-        help="uniform, proportional, or weights: a=0.5,b=0.5 or a JSON file or text of them.",
+        help="How much each client counts: uniform, proportional, or weights. Weights are written "
+        "as a=0.5,b=0.5, as a JSON object, or as the name of a .json file that holds one.",
     ),
 ]
 MinCount = Annotated[
     int, typer.Option(help="Nothing that stands for fewer records than this leaves the site.")
 ]
 MissingRows = Annotated[
-    Missing, typer.Option("--missing", help="What to do with rows that have no score.")
+    Missing,
+    typer.Option(
+        "--missing",
+        help="What to do with rows in which a value for the score is missing: error stops, drop "
+        "leaves them out.",
+    ),
 ]
 Seed = Annotated[
     int | None,
-    typer.Option(help="Of randomised scores; drawn and told if not inputs.", min=0),
+    typer.Option(
+        help="The seed of randomised scores. If it is not given, one is drawn and printed.", min=0
+    ),
 ]
 MergeWay = Annotated[
-    Merge, typer.Option("--merge", help="Keep all centroids, or compress them again.")
+    Merge,
+    typer.Option(
+        "--merge",
+        help="What to do with the centroids of all sites: pool keeps them, recompress compresses "
+        "them again.",
+    ),
 ]
 RuleName = Annotated[
-    Rule, typer.Option("--rule", help="simultaneous (the paper's), or max (proved, larger sets).")
+    Rule,
+    typer.Option(
+        "--rule",
+        help="How thresholds are made: simultaneous as in the paper; max is proved for overlapping "
+        "groups too, but makes larger sets.",
+    ),
 ]
 
 
 def _version(value: bool) -> None:
+    """Print the version and end, if the user asked for it."""
     if value:
         from gcfcp import __version__
 

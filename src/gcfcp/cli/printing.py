@@ -1,4 +1,4 @@
-"""What commands print: tables for people, or JSON for machines."""
+"""What commands print: tables for people, or JSON for programs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,44 @@ from gcfcp.cli import console
 
 if TYPE_CHECKING:
     from gcfcp.audit import Audit, AuditReport
+    from gcfcp.calibration import Calibration, Plan
     from gcfcp.prediction import Predictor
     from gcfcp.summary import ClientSummary
 
 
 def show_summary(summary: ClientSummary, as_json: bool) -> None:
-    described: list[dict[str, Any]] = [
+    """Print what a summary discloses, and how it was made."""
+    values = _summary_values(summary)
+    if as_json:
+        console.show_json(values)
+        return
+    console.lines(str(summary.disclosure))
+    parameters = f" {summary.parameters}" if summary.parameters else ""
+    console.lines(
+        f"  score {summary.score}{parameters}, model {summary.model or 'unnamed'}, "
+        f"delta {summary.delta:g}, {summary.representative} representatives"
+    )
+    if summary.is_aggregate:
+        console.lines(
+            f"  it stands for {clients(len(summary.members))}: "
+            + ", ".join(f"{k} ({n:,})" for k, n in summary.members)
+        )
+    predicates = summary.groups.predicates or ("",) * len(summary.groups)
+    console.lines(f"  groups {summary.groups.fingerprint[:8]}..:")
+    for name, predicate in zip(summary.groups.names, predicates, strict=True):
+        console.lines(f"    {name}{' = ' + predicate if predicate else ''}")
+    console.table(
+        ["atom", "records", "centroids"],
+        [
+            [" & ".join(atom["groups"]), f"{atom['records']:,}", f"{atom['centroids']:,}"]
+            for atom in values["described"]
+        ],
+    )
+
+
+def _described(summary: ClientSummary) -> list[dict[str, Any]]:
+    """For each atom of a summary its groups, and how many records and centroids it has."""
+    return [
         {
             "groups": list(summary.groups.names_of(row)),
             "records": int(n),
@@ -28,51 +60,34 @@ def show_summary(summary: ClientSummary, as_json: bool) -> None:
             strict=True,
         )
     ]
-    if as_json:
-        console.show_json(
-            {
-                "kind": "summary",
-                **asdict(summary.disclosure),
-                "score": summary.score,
-                "parameters": summary.parameters,
-                "model": summary.model,
-                "delta": summary.delta,
-                "representative": summary.representative,
-                "fingerprint": summary.groups.fingerprint,
-                "groups": list(summary.groups.names),
-                "predicates": summary.groups.predicates,
-                "members": [{"client": k, "n": n} for k, n in summary.members],
-                "described": described,
-                "library": summary.library,
-            }
-        )
-        return
-    console.lines(str(summary.disclosure))
-    parameters = f" {summary.parameters}" if summary.parameters else ""
-    console.lines(
-        f"  score {summary.score}{parameters}, model {summary.model or 'unnamed'}, "
-        f"delta {summary.delta:g}, {summary.representative} representatives"
-    )
-    if summary.is_aggregate:
-        console.lines(
-            f"  stands for {clients(len(summary.members))}: "
-            + ", ".join(f"{k} ({n:,})" for k, n in summary.members)
-        )
-    predicates = summary.groups.predicates or ("",) * len(summary.groups)
-    console.lines(f"  groups {summary.groups.fingerprint[:8]}..:")
-    for name, predicate in zip(summary.groups.names, predicates, strict=True):
-        console.lines(f"    {name}{' = ' + predicate if predicate else ''}")
-    console.table(
-        ["atom", "records", "centroids"],
-        [[" & ".join(d["groups"]), f"{d['records']:,}", f"{d['centroids']:,}"] for d in described],
-    )
+
+
+def _summary_values(summary: ClientSummary) -> dict[str, Any]:
+    """A summary for programs."""
+    return {
+        "kind": "summary",
+        **asdict(summary.disclosure),
+        "score": summary.score,
+        "parameters": summary.parameters,
+        "model": summary.model,
+        "delta": summary.delta,
+        "representative": summary.representative,
+        "fingerprint": summary.groups.fingerprint,
+        "groups": list(summary.groups.names),
+        "predicates": summary.groups.predicates,
+        "members": [{"client": k, "n": n} for k, n in summary.members],
+        "described": _described(summary),
+        "library": summary.library,
+    }
 
 
 def clients(count: int) -> str:
+    """A number of clients in words: "1 client", "1,200 clients"."""
     return f"{count:,} client{'' if count == 1 else 's'}"
 
 
 def audit_values(found: Audit) -> dict[str, Any]:
+    """An audit for programs; the counts of a suppressed group are null."""
     hidden = found.suppressed.tolist()
 
     def published(values: Any) -> list[Any]:
@@ -102,14 +117,15 @@ def audit_values(found: Audit) -> dict[str, Any]:
 
 
 def show_audit(found: Audit, as_json: bool) -> None:
+    """Print what the audit of one client discloses."""
     values = audit_values(found)
     if as_json:
         console.show_json({"kind": "audit", **values, "bytes": len(found.to_bytes())})
         return
     console.lines(
-        f"{found.client}: {len(found.to_bytes()):,} bytes of counts for {found.n:,} records, "
-        f"min_count {found.min_count}, {len(found.atom_total)} atoms described, "
-        f"{found.suppressed_atoms} suppressed"
+        f"{found.client}: {len(found.to_bytes()):,} bytes of counts for {found.n:,} records; "
+        f"{len(found.atom_total)} atoms are described and {found.suppressed_atoms} are suppressed "
+        f"(min_count is {found.min_count})"
     )
     console.table(
         ["group", "covered", "total"],
@@ -123,71 +139,129 @@ def show_audit(found: Audit, as_json: bool) -> None:
 
 
 def show_predictor(predictor: Predictor, data: bytes, as_json: bool) -> None:
-    from gcfcp import scores
+    """Print what a predictor discloses, who took part, and what it promises.
 
-    provenance = predictor.provenance
-    table = predictor.threshold_table
-    centroids = 0 if table.coreset is None else len(table.coreset.values)
+    data: The bytes of its file.
+    """
+    values = _predictor_values(predictor, data)
     if as_json:
-        console.show_json(
-            {
-                "kind": "predictor",
-                "bytes": len(data),
-                "sha256": predictor.fingerprint,
-                "score": scores.describe(predictor.score)[0],
-                "alpha": float(table.alpha),
-                "rule": table.rule,
-                "groups": list(predictor.groups.names),
-                "atoms": len(table.membership),
-                "coreset_centroids": centroids,
-                "provenance": provenance,
-            }
-        )
+        console.show_json(values)
         return
-    clients = predictor.recorded("clients")
     console.lines(
-        f"{len(data):,} bytes: score {scores.describe(predictor.score)[0]}, alpha "
-        f"{float(table.alpha):g}, rule {table.rule}, {len(table.membership)} atoms"
+        f"{values['bytes']:,} bytes: score {values['score']}, alpha {values['alpha']:g}, "
+        f"rule {values['rule']}, {values['atoms']} atoms"
     )
+    centroids = values["coreset_centroids"]
     console.lines(
-        f"  it passes on the pooled {centroids:,} centroids of the clients (calibrate --no-coreset "
+        f"  it carries the {centroids:,} pooled centroids of the clients (calibrate --no-coreset "
         "leaves them out)"
         if centroids
-        else "  it holds thresholds only, no centroids of any client"
+        else "  it holds only thresholds, and no centroids of any client"
     )
-    if clients:
-        console.table(
-            ["client", "records", "weight", "suppressed", "bytes sent"],
-            [
-                [
-                    str(c.get("client", "-")),
-                    _told(c.get("n"), ",.0f"),
-                    _told(c.get("share"), ".4f"),
-                    _told(c.get("suppressed"), ",.0f"),
-                    _told(c.get("bytes"), ",.0f"),
-                ]
-                for c in clients
-            ],
-        )
+    if clients := predictor.recorded("clients"):
+        _show_clients(clients)
     if promised := predictor.recorded("guarantee"):
         show_guarantees(promised)
 
 
-def _told(number: Any, form: str) -> str:
-    """A number of a predictor's provenance; a dash for what is none."""
+def _predictor_values(predictor: Predictor, data: bytes) -> dict[str, Any]:
+    """A predictor for programs."""
+    from gcfcp import scores
+
+    table = predictor.threshold_table
+    return {
+        "kind": "predictor",
+        "bytes": len(data),
+        "sha256": predictor.fingerprint,
+        "score": scores.describe(predictor.score)[0],
+        "alpha": float(table.alpha),
+        "rule": table.rule,
+        "groups": list(predictor.groups.names),
+        "atoms": len(table.membership),
+        "coreset_centroids": 0 if table.coreset is None else len(table.coreset.values),
+        "provenance": predictor.provenance,
+    }
+
+
+def _show_clients(recorded: Sequence[dict[str, Any]]) -> None:
+    """The clients of a predictor as a table."""
+    console.table(
+        ["client", "records", "weight", "suppressed", "bytes sent"],
+        [
+            [
+                str(c.get("client", "-")),
+                _number(c.get("n"), ",.0f"),
+                _number(c.get("share"), ".4f"),
+                _number(c.get("suppressed"), ",.0f"),
+                _number(c.get("bytes"), ",.0f"),
+            ]
+            for c in recorded
+        ],
+    )
+
+
+def _number(number: Any, form: str) -> str:
+    """A number of a predictor's provenance, and a dash for anything that is not a number.
+
+    A predictor may come from anyone, so what its provenance holds can be anything.
+    """
     plain = isinstance(number, int | float) and not isinstance(number, bool)
     return format(number, form) if plain and abs(number) < 2**64 else "-"
 
 
+def show_plan(found: Plan) -> None:
+    """Print a plan: the groups as a table, the atoms without a finite threshold, and advice."""
+    console.table(
+        ["group", "threshold", "records", "weight", "missing", "least alpha"],
+        [
+            [
+                g.group,
+                ("finite", "green") if g.finite else ("infinite", "bold red"),
+                f"{g.records:,}",
+                f"{g.weight:.4f}",
+                f"{g.missing:,}" if g.missing else "",
+                f"{g.least_alpha:.3g}",
+            ]
+            for g in found.groups
+        ],
+        left=2,
+        title=f"alpha {found.alpha:g}, {clients(len(found.clients))}, "
+        f"test weight {found.test_weight:.4g}",
+    )
+    infinite = [a for a in found.atoms if a.reason is not None]
+    console.lines(
+        f"{len(found.atoms) - len(infinite)} of {len(found.atoms)} atoms will have a finite "
+        "threshold"
+    )
+    for atom in infinite:
+        console.lines(f"  {' & '.join(atom.groups)}: {atom.reason}")
+    for screened in found.screening:
+        if screened.flagged:
+            console.lines(f"! {screened}")
+    for advice in found.advice:
+        console.lines(f"-> {advice}")
+
+
+def show_calibration(result: Calibration) -> None:
+    """Print to standard error what a calibration promises, and how many thresholds are finite."""
+    show_guarantees([asdict(g) for g in result.guarantee], error=True)
+    finite = sum(r.reason is None for r in result.atoms)
+    console.note(
+        f"{finite} of {len(result.atoms)} atoms have a finite threshold; "
+        f"{clients(len(result.shares))}, alpha {result.alpha:g}"
+    )
+
+
 def show_guarantees(guarantees: Sequence[dict[str, Any]], error: bool = False) -> None:
+    """Print what is promised for each group, and how well the promise is founded."""
     console.table(
         ["group", "promised coverage", "records", "effective"],
         [
             [
                 str(g.get("group", "-")),
-                f"{_told(g.get('certified'), '.4f')} ({g.get('certified_status', 'unknown')})",
-                _told(g.get("records"), ",.0f"),
-                _told(g.get("effective_n"), ",.0f"),
+                f"{_number(g.get('certified'), '.4f')} ({g.get('certified_status', 'unknown')})",
+                _number(g.get("records"), ",.0f"),
+                _number(g.get("effective_n"), ",.0f"),
             ]
             for g in guarantees
         ],
@@ -196,13 +270,13 @@ def show_guarantees(guarantees: Sequence[dict[str, Any]], error: bool = False) -
     )
     if any(g.get("certified_status") == "measured" for g in guarantees):
         (console.note if error else console.lines)(
-            "measured: not proved where groups overlap, but held in every measurement; with "
-            "calibrate --rule max it is proved"
+            "measured: this is not proved where groups overlap, but it held in every measurement; "
+            "with calibrate --rule max it is proved"
         )
 
 
 def show_report(found: AuditReport) -> None:
-    """A merged audit as a table."""
+    """Print the merged audits of all clients as a table, and what its words mean."""
     colours = {"kept": "green", "broken": "bold red"}
     promised = "" if found.alpha is None else f", promised {1 - found.alpha:g}"
     console.table(
@@ -225,13 +299,13 @@ def show_report(found: AuditReport) -> None:
     for g in found.groups:
         if g.suppressed:
             console.lines(
-                f"{g.group}: suppressed at {', '.join(g.suppressed_at)}; the interval "
+                f"{g.group}: it is suppressed at {', '.join(g.suppressed_at)}, and the interval "
                 "allows for the records there"
             )
         elif not g.total:
-            console.lines(f"{g.group}: no records")
+            console.lines(f"{g.group}: there are no records of this group")
     if found.margin is not None:
         console.lines(
-            f"kept: not below {1 - (found.alpha or 0):g} by more than {found.margin:g}; "
-            f"{found.interval}, {found.adjustment}"
+            f"kept: the coverage is not below {1 - (found.alpha or 0):g} by more than "
+            f"{found.margin:g}; intervals: {found.interval}, {found.adjustment}"
         )

@@ -1,4 +1,4 @@
-"""The commands that run where summaries meet: plan, merge, calibrate, audit-merge, report."""
+"""The commands that run at the server: plan, merge, calibrate, audit-merge, report."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 from gcfcp.cli import console, inputs, printing
 from gcfcp.cli.options import (
     Alpha,
+    Confidence,
     Force,
     Json,
     KnownKeys,
@@ -30,6 +31,9 @@ from gcfcp.errors import GCFCPError
 
 if TYPE_CHECKING:
     from gcfcp.audit import AuditReport
+    from gcfcp.calibration import Plan
+    from gcfcp.prediction import Predictor
+    from gcfcp.summary import ClientSummary
 
 
 @app.command(epilog="Example: gcfcp plan site-*.gcfcp --alpha 0.1")
@@ -42,7 +46,10 @@ def plan(
     known_keys: KnownKeys = None,
     as_json: Json = False,
 ) -> None:
-    """Say what will be finite, and what is missing where it will not."""
+    """Say which thresholds will be finite.
+
+    Where a threshold would be infinite, it says how many records are missing and what would help.
+    """
     import gcfcp
 
     found = gcfcp.plan(
@@ -54,33 +61,8 @@ def plan(
     )
     if as_json:
         console.show_json(asdict(found) | {"finite": found.finite})
-        return
-    console.table(
-        ["group", "threshold", "records", "weight", "missing", "least alpha"],
-        [
-            [
-                g.group,
-                ("finite", "green") if g.finite else ("infinite", "bold red"),
-                f"{g.records:,}",
-                f"{g.weight:.4f}",
-                f"{g.missing:,}" if g.missing else "",
-                f"{g.least_alpha:.3g}",
-            ]
-            for g in found.groups
-        ],
-        left=2,
-        title=f"alpha {found.alpha:g}, {printing.clients(len(found.clients))}, "
-        f"test weight {found.test_weight:.4g}",
-    )
-    infinite = [a for a in found.atoms if a.reason is not None]
-    console.lines(f"{len(found.atoms) - len(infinite)} of {len(found.atoms)} atoms will be finite")
-    for atom in infinite:
-        console.lines(f"  {' & '.join(atom.groups)}: {atom.reason}")
-    for screened in found.screening:
-        if screened.flagged:
-            console.lines(f"! {screened}")
-    for advice in found.advice:
-        console.lines(f"-> {advice}")
+    else:
+        printing.show_plan(found)
 
 
 @app.command(
@@ -88,16 +70,22 @@ def plan(
 )
 def merge(
     summaries: Summaries,
-    client: Annotated[str, typer.Option(help="Name of the aggregate.")],
+    client: Annotated[
+        str, typer.Option(help="The name of the new summary, such as that of a region.")
+    ],
     output: Output,
     delta: Annotated[
-        float | None, typer.Option(help="Fineness of the result; the members' largest.")
+        float | None,
+        typer.Option(help="How fine the result is; by default the largest delta of its parts."),
     ] = None,
     known_keys: KnownKeys = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Make one summary of several, for an aggregator between sites and server."""
+    """Make one summary out of several.
+
+    This is for an aggregator between the sites and the server, such as a region.
+    """
     import gcfcp
 
     inputs.check_output(output, force, as_json)
@@ -121,13 +109,16 @@ def calibrate(
     merge: MergeWay = Merge.POOL,
     rule: RuleName = Rule.SIMULTANEOUS,
     delta: Annotated[
-        float | None, typer.Option(help="Fineness of --merge recompress; the sites' largest.")
+        float | None,
+        typer.Option(
+            help="How fine --merge recompress is; by default the largest delta of the sites."
+        ),
     ] = None,
     coreset: Annotated[
         bool,
         typer.Option(
-            help="Keep the pooled centroids, which combinations of groups that were "
-            "never seen need."
+            help="Whether the predictor carries the pooled centroids, which it needs for "
+            "combinations of groups that no site has seen."
         ),
     ] = True,
     known_keys: KnownKeys = None,
@@ -136,21 +127,14 @@ def calibrate(
 ) -> None:
     """Turn the sites' summaries into one predictor."""
     import gcfcp
-    from gcfcp import scores
 
     inputs.check_output(output, force, as_json)
     loaded = inputs.load_summaries(summaries, known_keys)
     result = gcfcp.calibrate(
         loaded, alpha, inputs.mixture_of(mixture), merge.value, rule=rule.value, delta=delta
     )
-    first = loaded[0]
-    try:
-        score: Any = scores.from_name(first.score, first.parameters)
-    except GCFCPError:
-        score = first.score
-    predictor = gcfcp.Predictor(score, result)
-    text = predictor.to_json(coreset=coreset)
-    inputs.write(output, text.encode(), force)
+    predictor = gcfcp.Predictor(_score_of(loaded[0]), result)
+    inputs.write(output, predictor.to_json(coreset=coreset).encode(), force)
     if as_json:
         console.show_json(
             {
@@ -161,31 +145,43 @@ def calibrate(
                 "table": [asdict(r) for r in result.atoms],
             }
         )
-        return
-    printing.show_guarantees([asdict(g) for g in result.guarantee], error=True)
-    finite = sum(r.reason is None for r in result.atoms)
-    console.note(
-        f"{len(result.atoms)} atoms, {finite} with a finite threshold; "
-        f"{printing.clients(len(result.shares))}, alpha {result.alpha:g}"
-    )
+    else:
+        printing.show_calibration(result)
+
+
+def _score_of(summary: ClientSummary) -> Any:
+    """The score of a summary; only its name if the library does not know this score."""
+    from gcfcp import scores
+
+    try:
+        return scores.from_name(summary.score, summary.parameters)
+    except GCFCPError:
+        return summary.score
 
 
 @app.command(
     "audit-merge", epilog="Example: gcfcp audit-merge a.audit b.audit c.audit --mixture uniform"
 )
 def audit_merge(
-    audits: Annotated[list[str], typer.Argument(metavar="AUDIT...", help="Files of gcfcp audit.")],
+    audits: Annotated[
+        list[str], typer.Argument(metavar="AUDIT...", help="The audits that gcfcp audit wrote.")
+    ],
     mixture: MixtureText = "uniform",
     alpha: Annotated[
-        float | None, typer.Option(help="What was promised, if the audits do not say.")
+        float | None,
+        typer.Option(help="The share of outcomes that may be missed, if the audits do not say it."),
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Of all groups' intervals together.")] = 0.95,
+    confidence: Confidence = 0.95,
     margin: Annotated[
         float | None,
-        typer.Option(help="Shortfall that still counts as kept; alpha / 2 unless inputs."),
+        typer.Option(
+            help="How far below the promise a coverage may lie and still count as kept; by default "
+            "alpha / 2."
+        ),
     ] = None,
     output: Annotated[
-        str | None, typer.Option("-o", "--output", help="JSON file to write as well.")
+        str | None,
+        typer.Option("-o", "--output", help="A JSON file to write the result to."),
     ] = None,
     force: Force = False,
     as_json: Json = False,
@@ -218,51 +214,81 @@ def report(
     predictor: PredictorFile,
     output: Output,
     audits: Annotated[
-        list[str] | None, typer.Argument(metavar="[AUDIT]...", help="Files of gcfcp audit.")
+        list[str] | None,
+        typer.Argument(metavar="[AUDIT]...", help="The audits that gcfcp audit wrote."),
     ] = None,
     baseline: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=AUDIT",
-            help="An audit of another method, or a pattern of several such as 'CP=*-cp.audit'; "
-            "may be repeated.",
+            help="An audit of another method, or a pattern for several files such as "
+            "'CP=*-cp.audit'; the option may be repeated.",
         ),
     ] = None,
     summary: Annotated[
-        list[str] | None, typer.Option(help="A site's summary, to add the plan; repeated.")
+        list[str] | None,
+        typer.Option(
+            help="A site's summary, so that the page says how many records are missing; the "
+            "option may be repeated."
+        ),
     ] = None,
     mixture: Annotated[
-        str | None, typer.Option(help="As for calibrate; by default that of the predictor.")
+        str | None,
+        typer.Option(
+            help="How much each client counts in the audit, as for gcfcp calibrate; by default as "
+            "in the predictor."
+        ),
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Of all groups' intervals together.")] = 0.95,
+    confidence: Confidence = 0.95,
     force: Force = False,
 ) -> None:
-    """Write one self-contained HTML page: what was promised, and what was found."""
-    import gcfcp
+    """Write a report as one HTML page.
+
+    It says what was promised and, if there are audits, what they found. The page needs no other
+    file and no network.
+    """
     from gcfcp.report import render
 
     inputs.check_output(output, force)
     loaded = inputs.load_predictor(predictor)
-    alpha = float(loaded.threshold_table.alpha)
-
-    def merged(files: Sequence[str]) -> AuditReport:
-        found = inputs.load_audits(files)
-        weights = (
-            inputs.own_mixture(loaded, found) if mixture is None else inputs.mixture_of(mixture)
-        )
-        return gcfcp.merge_audits(found, weights, alpha, confidence)
-
     page = render(
         loaded,
-        merged(audits) if audits else None,
-        {name: merged(files) for name, files in inputs.baselines(baseline or []).items()} or None,
-        gcfcp.plan(
-            inputs.load_summaries(summary), alpha, loaded.provenance.get("mixture", "uniform")
-        )
-        if summary
-        else None,
+        _merged(loaded, audits, mixture, confidence) if audits else None,
+        {
+            name: _merged(loaded, files, mixture, confidence)
+            for name, files in inputs.baselines(baseline or []).items()
+        }
+        or None,
+        _plan_for(loaded, summary) if summary else None,
         shlex.join(["gcfcp", *typed.get()]),
     )
     inputs.write(output, page.encode(), force)
     if output != "-":
         console.note(f"open {output} in a browser")
+
+
+def _merged(
+    predictor: Predictor, files: Sequence[str], mixture: str | None, confidence: float
+) -> AuditReport:
+    """The merged audits in these files, judged by what the predictor promises.
+
+    mixture: The mixture as the user wrote it; None takes that of the predictor.
+    """
+    import gcfcp
+
+    audits = inputs.load_audits(files)
+    weights = (
+        inputs.own_mixture(predictor, audits) if mixture is None else inputs.mixture_of(mixture)
+    )
+    return gcfcp.merge_audits(audits, weights, float(predictor.threshold_table.alpha), confidence)
+
+
+def _plan_for(predictor: Predictor, files: Sequence[str]) -> Plan:
+    """What `plan` says of the summaries in these files, for the promise of the predictor."""
+    import gcfcp
+
+    return gcfcp.plan(
+        inputs.load_summaries(files),
+        float(predictor.threshold_table.alpha),
+        predictor.provenance.get("mixture", "uniform"),
+    )

@@ -42,33 +42,46 @@ def summarize(
         ScoreName | None,
         typer.Option(
             metavar="SCORE",
-            help="From y with prediction (residual), lo and hi (cqr), proba_LABEL "
-            "(thr, aps, raps), or a ready column score; by default what the columns say.",
+            help="The score: residual (from the columns y and prediction), cqr (y, lo and hi), "
+            "thr, aps or raps (y and proba_LABEL for each label), or column (ready scores in the "
+            "column score). By default the columns decide.",
         ),
     ] = None,
     delta: Annotated[
-        float, typer.Option(help="Fineness: about delta / 2 centroids an atom.")
+        float,
+        typer.Option(help="How fine the digests are: about delta / 2 centroids for each atom."),
     ] = 250,
     representative: Annotated[
-        Representation, typer.Option(help="upper loses no coverage; mean is the paper's.")
+        Representation,
+        typer.Option(
+            help="What stands for a cluster of scores: upper (its largest score, loses no "
+            "coverage) or mean (as in the paper)."
+        ),
     ] = Representation.UPPER,
     min_count: MinCount = 1,
     model: Annotated[
-        str | None, typer.Option(help="Fingerprint of the model, the same at every site.")
+        str | None, typer.Option(help="A fingerprint of the model, the same at every site.")
     ] = None,
     missing: MissingRows = Missing.ERROR,
     seed: Seed = None,
     randomize: Annotated[
-        bool, typer.Option(help="Randomised aps and raps; all sites must choose alike.")
+        bool,
+        typer.Option(help="Whether aps and raps are randomised; all sites must choose the same."),
     ] = True,
-    lam: Annotated[float, typer.Option(help="Penalty of raps.")] = 0.01,
-    k_reg: Annotated[int, typer.Option(help="Rank from which raps has a penalty.")] = 5,
+    lam: Annotated[
+        float, typer.Option(help="The penalty of raps for each rank beyond k-reg.")
+    ] = 0.01,
+    k_reg: Annotated[
+        int, typer.Option(help="The last rank of a label without a penalty in raps.")
+    ] = 5,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Make this site's summary: scores in, a few hundred numbers out.
+    """Make the summary of this site's calibration records.
 
-    Only the file that is written needs to leave the site; gcfcp inspect says what it tells.
+    The records are a table with one row for each record; the summary holds a few hundred numbers
+    that stand for their scores. Only the summary needs to leave the site, and gcfcp inspect says
+    what it discloses.
     """
     from gcfcp import tables
     from gcfcp.groups import Groups
@@ -109,7 +122,11 @@ def _finish(
     values: dict[str, Any],
     text: str,
 ) -> None:
-    """Write what leaves the site, and say what it is: `values` for machines, `text` for people."""
+    """Write the file that leaves the site, and print what it is.
+
+    values: What is printed for programs.
+    text: What is printed for people.
+    """
     inputs.write(output, data, force)
     if as_json:
         console.show_json({"file": output, "rows": rows.read, "dropped": rows.dropped, **values})
@@ -123,11 +140,14 @@ def _finish(
 @app.command(epilog="Example: gcfcp inspect hospital-a.gcfcp")
 def inspect(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="A summary, an audit or a predictor; or -.")
+        str,
+        typer.Argument(
+            metavar="FILE", help="A summary, an audit or a predictor; - reads standard input."
+        ),
     ],
     as_json: Json = False,
 ) -> None:
-    """Say what a file discloses, before it is sent."""
+    """Show what a file discloses, before you send it."""
     from gcfcp.audit import Audit
     from gcfcp.prediction import Predictor
     from gcfcp.summary import ClientSummary
@@ -140,7 +160,9 @@ def inspect(
     elif data.lstrip()[:1] == b"{":
         printing.show_predictor(Predictor.from_json(data, name), data, as_json)
     else:
-        raise GCFCPError(f"{name} is no summary, no audit and no predictor: gcfcp made none such")
+        raise GCFCPError(
+            f"{name} is neither a summary nor an audit nor a predictor: give a file that gcfcp made"
+        )
 
 
 @app.command(epilog="Example: gcfcp predict predictor.json new.parquet -o sets.parquet --keep id")
@@ -149,7 +171,8 @@ def predict(
     data: Data,
     output: Output,
     keep: Annotated[
-        list[str] | None, typer.Option(help="Column to copy into the output; may be repeated.")
+        list[str] | None,
+        typer.Option(help="A column to copy into the output; the option may be repeated."),
     ] = None,
     missing: MissingRows = Missing.ERROR,
     seed: Seed = None,
@@ -174,7 +197,7 @@ def predict(
     if as_json:
         console.show_json({"file": output, "rows": rows.read, "dropped": rows.dropped})
     else:
-        dropped = f", {rows.dropped:,} without a prediction dropped" if rows.dropped else ""
+        dropped = f"; {rows.dropped:,} had a missing value and were dropped" if rows.dropped else ""
         console.note(f"{rows.used:,} rows written to {inputs.name_of(output, 'output')}{dropped}")
 
 
@@ -192,7 +215,10 @@ def audit(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Count who was covered on labelled data, by group: counts only."""
+    """Count in each group how many outcomes were covered.
+
+    The records are labelled, and none of them was used to calibrate. Only the counts are written.
+    """
     from gcfcp import tables
 
     inputs.check_output(output, force, as_json)
@@ -208,9 +234,9 @@ def audit(
             progress=advance,
         )
     text = (
-        f"{client}: {found.n:,} records counted in {len(found.groups)} groups and "
+        f"{client}: {found.n:,} records were counted in {len(found.groups)} groups and "
         f"{len(found.atom_total)} atoms; {int(found.suppressed.sum())} groups and "
-        f"{found.suppressed_atoms} atoms suppressed (min_count {found.min_count})"
+        f"{found.suppressed_atoms} atoms are suppressed (min_count is {found.min_count})"
     )
     values = printing.audit_values(found)
     _finish(output, found.to_bytes(), force, as_json, rows, values, text)
@@ -218,25 +244,36 @@ def audit(
 
 @app.command(epilog="Example: gcfcp keygen -o hospital-a.key")
 def keygen(
-    output: Annotated[str, typer.Option("-o", "--output", help="File of the private key.")],
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="The file to write the private key to.")
+    ],
 ) -> None:
-    """Make a key to sign with; what is printed goes to the server, the file to nobody."""
+    """Make a pair of keys to sign files with.
+
+    The public key is printed, and the server needs it. The private key is written to the file,
+    which nobody else may have.
+    """
     from gcfcp.summary import signatures
 
     print(signatures.new_key(output))
-    console.note(f"{output} stays here; tell the server the public key above, by another way")
+    console.note(
+        f"{output} must stay here; give the server the public key above, separately from summaries"
+    )
 
 
 @app.command(epilog="Example: gcfcp sign hospital-a.gcfcp --key hospital-a.key")
 def sign(
     file: Annotated[str, typer.Argument(help="A summary or an audit.")],
-    key: Annotated[str, typer.Option(help="The private key that keygen made.")],
+    key: Annotated[str, typer.Option(help="The private key that gcfcp keygen made.")],
     force: Force = False,
 ) -> None:
-    """Sign a file; the signature is a small file beside it, and both are sent."""
+    """Sign a summary or an audit.
+
+    The signature is written to a small file beside it. Send both files.
+    """
     from gcfcp.summary import signatures
 
     output = file + signatures.SUFFIX
     inputs.check_output(output, force)
     inputs.write(output, signatures.sign(inputs.read(file), key), force)
-    console.note(f"{output} written; send it with {file}")
+    console.note(f"{output} was written; send it together with {file}")

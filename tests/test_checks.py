@@ -1,8 +1,8 @@
-"""What may be given: every rule once, and the same one wherever it is asked.
+"""Every function applies the same rules to its arguments.
 
-A number may be any real number of Python or NumPy. Whoever takes alpha, delta, min_count, eta or
-confidence takes it in all of these types, gives the same result for each, and refuses the same
-values in the same words.
+A number may be any real number of Python or NumPy. A function that takes alpha, delta, min_count,
+eta or confidence accepts it in all of these types, gives the same result for each type, and refuses
+the same values in the same words.
 """
 
 import math
@@ -113,7 +113,7 @@ TAKERS = {
 def test_what_is_no_number_is_refused_by_name_in_one_line(name, value):
     for take in TAKERS[name]:
         if value is None and take is TAKERS["alpha"][2]:
-            continue  # None asks for what the audits say.
+            continue  # None means the alpha that the audits state.
         with pytest.raises(GCFCPError) as refused:
             take(value)
         assert str(refused.value).startswith(f"{name}=")
@@ -188,7 +188,7 @@ def test_a_choice_names_what_there_is():
     assert checks.choice("merge", "pool", "pool", "recompress") == "pool"
     with pytest.raises(GCFCPError, match="merge='Pool' is neither 'pool' nor 'recompress'"):
         checks.choice("merge", "Pool", "pool", "recompress")
-    with pytest.raises(GCFCPError, match="rule=3 is none of a, b, c"):
+    with pytest.raises(GCFCPError, match="rule=3 is not one of a, b, c"):
         checks.choice("rule", 3, "a", "b", "c")
 
 
@@ -225,7 +225,7 @@ def test_scores_are_numbers_or_infinity():
         ([None, 1.0], "scores are NaN"),
         (["1"], "cannot be read as numbers"),
         ([1j], "cannot be read as numbers"),
-        ([[1.0]], "of shape"),
+        ([[1.0]], "has shape"),
         ([], "is empty"),
     ):
         with pytest.raises(GCFCPError, match=why):

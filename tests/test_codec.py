@@ -1,4 +1,4 @@
-"""The container: what is checked before anything in it is believed, and files written whole."""
+"""A container is checked before anything in it is believed, and files are written whole."""
 
 import hashlib
 import json
@@ -63,7 +63,7 @@ def test_every_truncation_and_every_flipped_bit_is_found():
         (b"PK\x03\x04" + bytes(100), "does not begin"),
         (codec.pack(b"A", 1, {}, b""), "kind b'A'"),
         (codec.pack(b"S", 2, {}, b""), "version 2.*upgrade"),
-        (codec.pack(b"S", 0, {}, b""), "version 0.*anew"),
+        (codec.pack(b"S", 0, {}, b""), "version 0.*make the file again"),
         (packed() + b"x", "checksum"),
         (sealed(b"GCFCPS" + struct.pack("<HI", 1, 2**32 - 1) + bytes(40)), "longer than the file"),
         (sealed(b"GCFCPS" + struct.pack("<HI", 1, 4) + b"\xff\xfe{}"), "not JSON"),
@@ -162,7 +162,7 @@ def test_what_is_wrong_is_said_in_one_line():
     def complaint(error):
         return codec.explain(error)
 
-    assert complaint(KeyError("n")) == "'n' is missing"
+    assert complaint(KeyError("n")) == "the field 'n' is missing"
     assert complaint(GCFCPError("plain")) == "plain"
     assert complaint(TypeError("two\nlines")) == "a field is wrong (two lines)"
     assert len(complaint(ValueError("x" * 1000))) <= 500

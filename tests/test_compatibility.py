@@ -1,8 +1,8 @@
-"""Files that gcfcp 0.1.0 wrote are read for ever, to the last bit.
+"""Files that gcfcp 0.1.0 wrote can still be read, and their thresholds are the same, bit by bit.
 
 `tests/data/0.1.0` holds what that version made: summaries (with and without `min_count`, an
 aggregate, one of means), a signature, predictors by each rule, and audits. `expected.json` holds
-the numbers that it computed from them. None of these files is ever made anew.
+the numbers that it computed from them. These files are never written again.
 """
 
 import json

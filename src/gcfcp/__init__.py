@@ -1,12 +1,19 @@
 """Group-conditional federated conformal prediction (Wen, Simeone, Xing, UAI 2026).
 
-Hospitals, banks and device fleets calibrate one model together without showing their data, and
-get prediction sets with P(y in C(x) | x in G) >= 1 - alpha for every group G of a public,
-overlapping family, under a stated mixture of the clients.
+Several clients, such as hospitals, banks or devices, calibrate one model together without showing
+each other their data. The result is a prediction set C(x) for which
 
-    summary = gcfcp.summarize(scores, membership, groups=groups, client="hospital-a")   # at each
-    calibration = gcfcp.calibrate(summaries, alpha=0.1)                                 # at one
-    sets = gcfcp.Predictor(score, calibration).predict_set(probabilities, membership)   # anywhere
+    P(y in C(x) | x in G) >= 1 - alpha
+
+holds for every group G of a public family. The groups may overlap. The probability is that of a
+future record, which comes from client k with probability pi_k; these shares are the mixture.
+
+    # At each client:
+    summary = gcfcp.summarize(scores, membership, groups=groups, client="hospital-a")
+    # At the server, which has received the summaries of all clients:
+    calibration = gcfcp.calibrate(summaries, alpha=0.1)
+    # Wherever predictions are made:
+    sets = gcfcp.Predictor(score, calibration).predict_set(probabilities, membership)
 """
 
 from importlib import import_module
@@ -49,12 +56,12 @@ __all__ = [
     "summarize",
 ]
 
-# These adapters need libraries of their own, which importing gcfcp must not load.
+# Each of these adapters needs libraries that `import gcfcp` must not load.
 _ADAPTERS = ("flower", "plots")
 
 
 def __getattr__(name: str) -> Any:
-    """`gcfcp.plots` and `gcfcp.flower` are imported when they are first used."""
+    """Import `gcfcp.plots` or `gcfcp.flower` when it is first used."""
     if name in _ADAPTERS:
         return import_module(f"gcfcp.{name}")
     raise AttributeError(f"module 'gcfcp' has no attribute {name!r}")

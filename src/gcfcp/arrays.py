@@ -1,4 +1,4 @@
-"""The types of the arrays that all rooms hand to each other."""
+"""The three types of array that the parts of gcfcp hand to each other."""
 
 from __future__ import annotations
 

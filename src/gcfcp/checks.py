@@ -1,12 +1,12 @@
-"""What may be given: every rule about a number, a name or a choice stands here, once.
+"""Which numbers, names and choices are accepted as arguments: each rule is written here, once.
 
 A number may be any real number that Python or NumPy has: an int, a float, a `Fraction`, a scalar
-such as `numpy.float32(0.1)`. Booleans are not numbers here, because `min_count=True` is a mistake.
-Each function returns the value in the one form that the library works with, or raises a
-`GCFCPError` that says the value, the rule and, where there is one, the remedy.
+such as `numpy.float32(0.1)`. A boolean does not count as a number, because `min_count=True` is a
+mistake. Each function returns the value in the one form that the library works with, or raises a
+`GCFCPError` that states the value, the rule and, where there is one, the remedy.
 
-Numbers that are read from a file are held to `count` instead, which takes whole numbers only in the
-one way that a file writes them.
+Counts that are read from a file are checked by `count`, which accepts only Python's own `int`: this
+is what a whole number in a file becomes when the file is read.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from gcfcp.arrays import Floats
 from gcfcp.errors import GCFCPError
 
 Representative: TypeAlias = Literal["mean", "upper"]
+"""What stands for a cluster of scores: its mean, or its largest score."""
 
 MAX_NAME = 200
 """The most characters that a name may have."""
@@ -36,12 +37,12 @@ COUNT_LIMIT = 2**53
 
 
 def is_number(value: Any) -> bool:
-    """Whether the value is a real number. A bool is none."""
+    """Whether the value is a real number. A boolean does not count as one."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def as_float(number: Any) -> float:
-    """The number as a float64. NumPy's narrow floats count as what they print.
+    """The number as a float64. A float16 or float32 of NumPy becomes the decimal number it prints.
 
     `float(numpy.float32(0.1))` is 0.10000000149011612, but whoever wrote it meant 0.1.
     """
@@ -63,7 +64,7 @@ def rational(number: Any) -> Fraction:
 
 
 def alpha(value: Any) -> Fraction:
-    """The share of outcomes that may be missed: a number between 0 and 1, as a fraction."""
+    """Alpha, the share of outcomes that may be missed: a number between 0 and 1, as a fraction."""
     probability("alpha", value)
     return rational(value)
 
@@ -76,14 +77,17 @@ def probability(name: str, value: Any) -> float:
 
 
 def share(name: str, value: Any) -> float:
-    """A number from 0 to 1, of which only 0 is included."""
+    """A number from 0 to 1, where 0 is included and 1 is not."""
     if not is_number(value) or not 0 <= value < 1 or not as_float(value) < 1:
         raise GCFCPError(f"{name}={value!s:.40} is not in [0, 1)")
     return as_float(value)
 
 
 def at_least(name: str, value: Any, least: float, remedy: str = "") -> float:
-    """A finite number that is not below `least`."""
+    """A finite number that is not below `least`.
+
+    remedy: What the caller should do instead, which ends the message.
+    """
     if not is_number(value) or not least <= value <= sys.float_info.max:
         told = f": {remedy}" if remedy else ""
         raise GCFCPError(f"{name}={value!r:.60} is not a finite number of at least {least:g}{told}")
@@ -91,10 +95,10 @@ def at_least(name: str, value: Any, least: float, remedy: str = "") -> float:
 
 
 def whole(name: str, value: Any, least: int = 0, below: int = COUNT_LIMIT) -> int:
-    """A whole number from `least` to `below`: 5, numpy.int64(5), Fraction(5), but not 5.0.
+    """A whole number that is at least `least` and less than `below`.
 
-    A float is refused even where it is whole, because it mostly comes from a computation that was
-    not meant to end here.
+    5, numpy.int64(5) and Fraction(5) are accepted. 5.0 is not, because a float is usually the
+    result of a computation that was not meant to give a count.
     """
     is_whole = isinstance(value, Rational) and value.denominator == 1
     if not is_whole or isinstance(value, bool) or value < least:
@@ -105,30 +109,30 @@ def whole(name: str, value: Any, least: int = 0, below: int = COUNT_LIMIT) -> in
 
 
 def delta(value: Any) -> float:
-    """How fine a digest is. 250 and 250.0 become the same, because both are written to files."""
-    return at_least("delta", value, 2, "250 is usual, and more is finer")
+    """How fine a digest is. 250 and 250.0 become the same float, because files contain it."""
+    return at_least("delta", value, 2, "250 is usual, and a larger delta is finer")
 
 
 def min_count(value: Any) -> int:
-    """The fewest records that anything in a published file may stand for."""
+    """The smallest number of records that an entry of a published file may describe."""
     return whole("min_count", value, 1)
 
 
 def count(name: str, value: Any) -> int:
-    """A count that was read from a file, where only a plain integer is written for one."""
+    """A count that was read from a file: an int from 0 to 2**53 - 1."""
     if type(value) is not int or not 0 <= value < COUNT_LIMIT:
-        raise GCFCPError(f"{name}={value!r:.40} is not a whole number from 0 to 2**53")
+        raise GCFCPError(f"{name}={value!r:.40} is not a whole number from 0 to 2**53 - 1")
     return value
 
 
 def vector(name: str, values: Any) -> NDArray[np.float64]:
-    """Numbers of any array type as float64, of any shape.
+    """Real numbers in an array of any type and shape, as a float64 array of the same shape.
 
-    What is masked becomes NaN, and None becomes NaN too; both are for the caller to refuse. Text,
-    dates and complex numbers are no numbers.
+    A masked entry becomes NaN, and so does None; the caller decides what to do with NaN. Text,
+    dates and complex numbers are refused.
     """
     try:
-        if isinstance(values, np.ma.MaskedArray):  # np.asarray would show what is masked.
+        if isinstance(values, np.ma.MaskedArray):  # np.asarray would ignore the mask.
             values = np.ma.filled(values.astype(np.float64), np.nan)
         given = np.asarray(values)
         if given.dtype.kind not in "biufO":
@@ -139,26 +143,32 @@ def vector(name: str, values: Any) -> NDArray[np.float64]:
 
 
 def series(name: str, values: Any, *, empty: bool = False) -> Floats:
-    """Numbers in one dimension. empty: whether there may be none."""
+    """Numbers in one dimension, as float64.
+
+    empty: Whether the array may be empty.
+    """
     found = vector(name, values)
     if found.ndim != 1:
-        raise GCFCPError(f"{name} of shape {found.shape}: give one number for each record")
+        raise GCFCPError(
+            f"{name} has shape {found.shape} and must have one dimension: give one number for each "
+            "record"
+        )
     if not len(found) and not empty:
         raise GCFCPError(f"{name} is empty: at least one number is needed")
     return found
 
 
 def scores(name: str, values: Any) -> Floats:
-    """Scores, one for each record: numbers or +inf, at least one of them."""
+    """The scores of at least one record: one number or +inf for each."""
     found = series(name, values)
     refuse_unusable(name, found)
     return found
 
 
 def refuse_unusable(name: str, values: Floats, offset: int = 0) -> None:
-    """Refuse NaN and -inf, which are no scores.
+    """Raise an error if any of these scores is NaN or -inf, which no score can be.
 
-    offset: how many records came before these, for the message.
+    offset: How many records came before these, so that the message gives a position among all.
     """
     for what, wrong in (("NaN", np.isnan(values)), ("-inf", values == -np.inf)):
         if wrong.any():
@@ -173,50 +183,51 @@ def refuse_unusable(name: str, values: Floats, offset: int = 0) -> None:
 
 
 def name(what: str, value: Any) -> str:
-    """The name of a client, a score, a model: shown to people and written to files.
+    """The name of a client, a score or a model, which is shown to people and written to files.
 
-    Only printable characters are allowed, because a name comes from a stranger and must not act on
-    a terminal or hide in a page.
+    Only printable characters are allowed, because a name comes from a stranger: it must neither
+    control a terminal nor be invisible on a page.
     """
     good = isinstance(value, str) and value.strip() and len(value) <= MAX_NAME
     if not good or not value.isprintable():
         raise GCFCPError(
-            f"{what}={value!r:.60} is not a name: 1 to {MAX_NAME} printable characters are"
+            f"{what}={value!r:.60} is not a name: give 1 to {MAX_NAME} printable characters, not "
+            "only blanks"
         )
     return str(value)
 
 
 def group_name_problem(value: Any) -> str | None:
-    """Why this cannot be the name of a group, or None.
+    """Why the value cannot be the name of a group, as the end of a sentence, or None if it can.
 
-    Groups are public and agreed on beforehand, so their names may hold what is not printable but
-    does no harm, such as a no-break space. Control characters may not stand in them.
+    Groups are public and agreed on beforehand, so their names may contain characters that are not
+    printable but do no harm, such as a no-break space. Control characters are not allowed.
     """
     if not isinstance(value, str):
         return f"is of type {type(value).__name__}, not a string"
     if not value.strip():
-        return "is empty"
+        return "is empty or blank"
     if len(value) > MAX_NAME:
-        return f"has {len(value)} characters, more than {MAX_NAME}"
+        return f"has {len(value)} characters, and at most {MAX_NAME} are allowed"
     categories = {unicodedata.category(character) for character in value}
     if "Cs" in categories:
         return "cannot be written as UTF-8"
     if categories & {"Cc", "Zl", "Zp"}:
-        return "holds a control character"
+        return "contains a control character or a line separator"
     return None
 
 
 def choice(what: str, value: Any, *options: str) -> str:
-    """One of a few words."""
+    """The value, if it is one of the words in `options`."""
     if not isinstance(value, str) or value not in options:
         if len(options) == 2:
             rule = f"is neither {options[0]!r} nor {options[1]!r}"
         else:
-            rule = f"is none of {', '.join(options)}"
+            rule = f"is not one of {', '.join(options)}"
         raise GCFCPError(f"{what}={value!r:.40} {rule}")
     return value
 
 
 def representative(value: Any) -> Representative:
-    """How a cluster of scores is represented: by its mean, or from above by its maximum."""
+    """What stands for a cluster of scores: "mean", its mean, or "upper", its largest score."""
     return cast(Representative, choice("representative", value, "mean", "upper"))

@@ -1,19 +1,24 @@
-"""Bytes and files: one container, checked before anything in it is believed.
+"""Bytes and files: one container, which is checked before anything in it is believed.
 
-A gcfcp file is
+A summary, an audit and a signature are one container each. Its parts follow without a gap:
 
-    offset  size  what
-    0       5     b"GCFCP"
-    5       1     the kind of content, one letter: b"S" for a client's summary
-    6       2     format version of that kind, unsigned, little-endian
-    8       4     h, the length of the header, unsigned, little-endian
-    12      h     the header: one JSON object, UTF-8, keys sorted, no blanks
-    12+h    b     the body: plain arrays whose sizes the header states
-    12+h+b  32    SHA-256 of all bytes before it
+    offset    size  what
+    0         5     the bytes b"GCFCP"
+    5         1     the kind of content: b"S" summary, b"A" audit, b"K" signature
+    6         2     the format version of that kind, unsigned and little-endian
+    8         4     h, the length of the header, unsigned and little-endian
+    12        h     the header: one JSON object, in UTF-8
+    12+h      b     the body: arrays whose sizes the header states; b may be 0
+    12+h+b    32    the SHA-256 of all bytes before it
 
-Nothing is ever unpickled or evaluated. The checksum finds accidents; who sent a file is another
-question (signatures answer it). What is read never takes more memory than a small multiple of
-the bytes that were given.
+The header is written as Python's `json.dumps` does with `sort_keys=True`, `separators=(",", ":")`,
+`ensure_ascii=False` and `allow_nan=False`: the keys of every object are sorted, no blank stands
+between tokens, and characters beyond ASCII are not escaped. So the same values always give the same
+bytes. The length b is what remains of the file.
+
+Nothing is ever unpickled or evaluated. The checksum finds accidental damage. It does not show who
+sent the file; a signature does (see `gcfcp.summary.signatures`). Reading never takes more memory
+than a small multiple of the bytes that were given.
 """
 
 from __future__ import annotations
@@ -34,8 +39,8 @@ from typing import Any
 from gcfcp.errors import GCFCPError
 
 _MAGIC = b"GCFCP"
-_PREFIX = struct.Struct("<5scHI")
-_CHECKSUM = 32
+_PREFIX = struct.Struct("<5scHI")  # The first 12 bytes: GCFCP, kind, version, length of the header.
+_CHECKSUM_SIZE = 32
 
 MALFORMED = (
     KeyError,
@@ -46,16 +51,24 @@ MALFORMED = (
     ArithmeticError,
     RecursionError,
 )
-"""What taking a stranger's header apart can raise; GCFCPError is one of them."""
+"""The exceptions that can arise while the header of an untrusted file is taken apart. GCFCPError is
+a ValueError, so it is among them."""
 
 MAX_DEPTH = 32
-"""Levels of a JSON text. Nothing of ours has ten; a thousand would exhaust whoever walks them."""
+"""How many levels of objects and lists a JSON text may have inside each other. The files of gcfcp
+have fewer than ten. Thousands would exhaust the stack of a function that walks through them."""
+
+# This finds one half of a UTF-16 surrogate pair, as an escape or as a character.
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
 def explain(error: Exception) -> str:
-    """What is wrong with a header, in one line."""
-    what = f"{error} is missing" if isinstance(error, KeyError) else f"a field is wrong ({error})"
+    """What is wrong with a header, in one line of at most 500 characters."""
+    what = (
+        f"the field {error} is missing"
+        if isinstance(error, KeyError)
+        else f"a field is wrong ({error})"
+    )
     if isinstance(error, GCFCPError):
         what = str(error)
     return " ".join(what.split())[:500]
@@ -63,7 +76,7 @@ def explain(error: Exception) -> str:
 
 @contextlib.contextmanager
 def reading(name: str, kind: str) -> Iterator[None]:
-    """Whatever is wrong with a stranger's file becomes one line that names the file."""
+    """Turn every error that a malformed file causes into one line that names the file."""
     try:
         yield
     except MALFORMED as error:
@@ -71,7 +84,7 @@ def reading(name: str, kind: str) -> Iterator[None]:
 
 
 def pack(kind: bytes, version: int, header: dict[str, Any], body: bytes) -> bytes:
-    """The container's bytes; the same values always give the same bytes."""
+    """The bytes of a container. The same values always give the same bytes."""
     text = json.dumps(
         header, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     ).encode()
@@ -84,25 +97,31 @@ def unpack(data: bytes, kind: bytes, version: int, name: str) -> tuple[dict[str,
     if not isinstance(data, bytes | bytearray | memoryview):
         raise GCFCPError(f"{name} is given as {type(data).__name__}, not as bytes")
     view = memoryview(data).cast("B")
-    if len(view) < _PREFIX.size + _CHECKSUM or bytes(view[:5]) != _MAGIC:
-        raise GCFCPError(f"{name} is not a gcfcp file: it does not begin as one does")
+    if len(view) < _PREFIX.size + _CHECKSUM_SIZE or bytes(view[:5]) != _MAGIC:
+        raise GCFCPError(
+            f"{name} is not a gcfcp file: it does not begin with GCFCP, or has fewer than 44 bytes"
+        )
     _, found, written, length = _PREFIX.unpack(view[: _PREFIX.size])
     if found != kind:
-        raise GCFCPError(f"{name} holds content of kind {found!r}, not {kind!r}")
+        raise GCFCPError(
+            f"{name} holds content of kind {found!r}, but kind {kind!r} is needed here "
+            "(b'S' is a summary, b'A' an audit, b'K' a signature)"
+        )
     if written != version:
         raise GCFCPError(
             f"{name} has format version {written}; this gcfcp reads version {version}: "
-            + ("upgrade gcfcp" if written > version else "make the file anew")
+            + ("upgrade gcfcp" if written > version else "make the file again with this gcfcp")
         )
-    if hashlib.sha256(view[:-_CHECKSUM]).digest() != view[-_CHECKSUM:]:
+    if hashlib.sha256(view[:-_CHECKSUM_SIZE]).digest() != view[-_CHECKSUM_SIZE:]:
         raise GCFCPError(f"{name} is damaged: its checksum does not match; send the file again")
     end = _PREFIX.size + length
-    if end > len(view) - _CHECKSUM:
+    if end > len(view) - _CHECKSUM_SIZE:
         raise GCFCPError(f"{name} is damaged: its header is longer than the file")
-    return _header(bytes(view[_PREFIX.size : end]), name), view[end:-_CHECKSUM]
+    return _header(bytes(view[_PREFIX.size : end]), name), view[end:-_CHECKSUM_SIZE]
 
 
 def _header(text: bytes, name: str) -> dict[str, Any]:
+    """The header as a dict, or a GCFCPError that says what is wrong with `name`."""
     try:
         header = from_json(text, constants=True)
     except ValueError:
@@ -113,14 +132,19 @@ def _header(text: bytes, name: str) -> dict[str, Any]:
 
 
 def from_json(text: str | bytes, *, constants: bool = False) -> Any:
-    """A stranger's JSON; a ValueError for what is none, or is nested beyond all measure.
+    """The value of a JSON text that may come from anyone.
 
-    constants: take NaN and Infinity, which Python writes and JSON has not, for a better message.
+    A ValueError is raised if the text is not JSON, if it contains half of a surrogate pair, or if
+    it is nested more than `MAX_DEPTH` levels deep.
+
+    constants: Whether NaN and Infinity are accepted, which Python writes although JSON has no such
+    numbers. The check of the field that contains one then gives a better message.
     """
     whole = text if isinstance(text, str) else str(text, "utf-8")
     try:
         value = json.loads(whole, parse_constant=float if constants else _refuse)
-        if _SURROGATE.search(whole):  # half of a pair, if it stays one, could never be written
+        if _SURROGATE.search(whole):
+            # Two escaped halves have become one character; a single half cannot be encoded.
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("nested too deeply") from None
@@ -139,12 +163,15 @@ def from_json(text: str | bytes, *, constants: bool = False) -> Any:
 
 
 def to_json(value: Any) -> str:
-    """Our JSON for people and programs: a line for each entry, and an infinity as its word."""
+    """The JSON that gcfcp prints and saves, with one line for each entry (see `plain`)."""
     return json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False)
 
 
 def plain(value: Any) -> Any:
-    """The value with every infinity as the word "inf" or "-inf", because JSON has none."""
+    """The value with each float that JSON does not have as a word: "inf", "-inf" or "nan".
+
+    Keys become strings, and tuples become lists.
+    """
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):
@@ -153,24 +180,28 @@ def plain(value: Any) -> Any:
 
 
 def number(value: Any) -> float | None:
-    """The number that a stranger's JSON holds here, or None. "inf" and "-inf" are numbers."""
+    """The number that a value from a JSON text stands for, or None if it is not a number.
+
+    The words "inf" and "-inf" stand for the infinities.
+    """
     if value in ("inf", "-inf"):
         return float(value)
     if type(value) not in (int, float):
         return None
     try:
         found = float(value)
-    except OverflowError:  # An integer of a thousand digits is no number of ours.
+    except OverflowError:  # The value is an integer beyond the largest float64, about 1.8e308.
         return None
     return None if math.isnan(found) else found
 
 
 def _refuse(constant: str) -> float:
+    """Refuse NaN, Infinity and -Infinity, which JSON does not have."""
     raise ValueError(f"{constant} is not JSON")
 
 
 def read(path: str | PathLike[str]) -> bytes:
-    """A file's bytes; what stands in the way is said in one line."""
+    """The bytes of a file. If it cannot be read, a GCFCPError says why in one line."""
     try:
         return Path(path).read_bytes()
     except (OSError, ValueError) as error:
@@ -180,8 +211,9 @@ def read(path: str | PathLike[str]) -> bytes:
 def write(path: str | PathLike[str], data: bytes, *, sync: bool = True) -> None:
     """Write a file whole or not at all: a crash leaves the old file, or none, never half of one.
 
-    sync=False leaves it to the system when the bytes reach the disk: after a power failure the
-    file may be empty, which only a reader who checks what it reads can live with.
+    sync: Whether to wait until the bytes have reached the disk. With False the system writes them
+    when it likes, and after a power failure the file may be empty. That suits only files whose
+    readers check what they read.
     """
     target = Path(path)
     temporary = target.parent / f".gcfcp-{secrets.token_hex(8)}.part"
@@ -200,4 +232,5 @@ def write(path: str | PathLike[str], data: bytes, *, sync: bool = True) -> None:
 
 
 def _why(error: OSError | ValueError) -> str:
+    """The reason for an error of the operating system, without the path."""
     return str(getattr(error, "strerror", None) or error)

@@ -1,12 +1,13 @@
-"""The one exception and the one warning that gcfcp raises.
+"""The one exception and the one warning that gcfcp defines.
 
-A message is one line: the value that was given, the rule that it breaks, and the remedy.
+A message is one line. It states the value that was given, the rule that this value breaks, and the
+remedy.
 """
 
 
 class GCFCPError(ValueError):
-    """Something that was given cannot be used; the message says what, why and what to do."""
+    """An argument or a file cannot be used. The message says what is wrong, why, and what to do."""
 
 
 class GCFCPWarning(UserWarning):
-    """Something is allowed but should be known, such as thresholds that will be infinite."""
+    """The call succeeds, but its caller should know something: a threshold is infinite, say."""

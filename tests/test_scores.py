@@ -30,7 +30,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def probabilities(n, L, seed=0, dtype=np.float64):
-    """Rows with ties and zeros among them, as real models give."""
+    """Rows of probabilities, with ties and zeros among them as in those of real models."""
     rng = np.random.default_rng([seed, n, L])
     p = rng.dirichlet(np.full(L, 0.5), n)
     p[::3] = rng.integers(0, 4, p[::3].shape) + np.eye(L)[rng.integers(0, L, len(p[::3]))]
@@ -156,16 +156,17 @@ def test_equal_probabilities_are_ranked_by_label():
 
 
 def test_randomised_aps_is_uniform_when_the_model_is_right():
-    """With y ~ p and u uniform, s is uniform on [0, 1], whatever p: P(s <= t) = t."""
+    """If y ~ p and u is uniform, then s is uniform on [0, 1] for every p: P(s <= t) = t."""
     n = 40_000
     p = probabilities(n, 5, seed=11)
     y = (rng(1).random((n, 1)) > np.cumsum(p, axis=1)).sum(axis=1).clip(0, 4)
     s = np.sort(APS().of(p, y, rng(2)))
-    assert np.abs(s - (np.arange(n) + 0.5) / n).max() < 1.63 / np.sqrt(n)  # 1% level of the KS test
+    # The bound is that of the Kolmogorov-Smirnov test at the level 1%.
+    assert np.abs(s - (np.arange(n) + 0.5) / n).max() < 1.63 / np.sqrt(n)
 
 
 def test_randomised_aps_marginal_is_exact_in_u():
-    """On a grid of u the law of s is computed: each label fills its own stretch of [0, 1]."""
+    """As u goes from 0 to 1, the score of each label fills its own part of [0, 1]."""
     row = np.array([0.5, 0.125, 0.375])
     for u in np.linspace(0, 1, 9)[:-1]:
         got = APS()._scores(row[None], np.array([[u]]))[0]
@@ -173,7 +174,7 @@ def test_randomised_aps_marginal_is_exact_in_u():
 
 
 def test_scores_equal_those_of_mapie():
-    p = rng(7).dirichlet(np.ones(6), 300)  # no ties: MAPIE breaks them otherwise
+    p = rng(7).dirichlet(np.ones(6), 300)  # There are no ties: MAPIE breaks them differently.
     y = rng(8).integers(0, 6, 300)
     lac = LACConformityScore().get_conformity_scores(y, p, y_enc=y).ravel()
     np.testing.assert_array_equal(THR().of(p, y), lac)
@@ -181,7 +182,7 @@ def test_scores_equal_those_of_mapie():
     aps = APSConformityScore()
     aps.set_external_attributes(classes=np.arange(6), random_state=3)
     theirs = aps.get_conformity_scores(y, p, y_enc=y).ravel()
-    u = 1 - np.random.RandomState(3).uniform(size=300)  # theirs subtract u p_y
+    u = 1 - np.random.RandomState(3).uniform(size=300)  # MAPIE subtracts u p_y.
     ours = APS()._scores(p, u[:, None])[np.arange(300), y]
     np.testing.assert_allclose(ours, theirs, rtol=1e-12)
 
@@ -217,7 +218,7 @@ def test_one_u_a_row():
         ([[0.5, 0.5], [np.nan, 1]], "row 1 sum to nan.*not finite"),
         ([[0.5, None]], "row 0 sum to nan"),
         ([[np.inf, 0]], "row 0 sum to inf.*not finite"),
-        ([[0.5, 0.5], [1.1, -0.1]], "row 1, label 1 is -0.1, below 0"),
+        ([[0.5, 0.5], [1.1, -0.1]], "row 1, label 1 is -0.1, which is below 0"),
         ([0.5, 0.5], r"shape \(2,\), expected \(n, L\)"),
         (np.empty((2, 0)), r"shape \(2, 0\)"),
         ([["a", "b"]], "type <U1, not numbers"),
@@ -245,13 +246,14 @@ def test_float32_and_float16_softmax_pass():
     p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     for dtype in (np.float32, np.float16):
         assert THR().predict(p.astype(dtype), 0.99).shape == p.shape
-    assert THR().of([[0, 1], [1, 0]], [1, 1]).tolist() == [0, 1]  # whole numbers are numbers
+    # Probabilities may also be whole numbers.
+    assert THR().of([[0, 1], [1, 0]], [1, 1]).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        ([0, 3], r"y\[1\] = 3 is not a label: they are 0 \.\.\. 2"),
+        ([0, 3], r"y\[1\] = 3 is not a label: the labels are 0 \.\.\. 2"),
         ([-1, 0], r"y\[0\] = -1"),
         ([0.0, 1.0], "type float64: labels are whole numbers"),
         (["a", "b"], "labels are whole numbers"),
@@ -269,9 +271,9 @@ def test_labels_that_cannot_be_used(y, message):
 @pytest.mark.parametrize(
     ("t", "message"),
     [
-        (np.nan, "1 of 1 are NaN"),
-        ([0.5, np.nan], "1 of 2 are NaN"),
-        (np.full((2, 3), np.nan), "6 of 6 are NaN"),
+        (np.nan, "1 of 1 thresholds are NaN"),
+        ([0.5, np.nan], "1 of 2 thresholds are NaN"),
+        (np.full((2, 3), np.nan), "6 of 6 thresholds are NaN"),
         ([0.5], r"shape \(1,\), expected one number or \(2,\)"),
         (np.ones((2, 1)), r"shape \(2, 1\), expected one number, \(2,\) or \(2, 3\)"),
         ("x", "not numbers"),
@@ -326,7 +328,7 @@ def test_an_interval_holds_every_y_whose_score_is_at_most_t(lo, hi, y):
             for t in (s, np.nextafter(s, np.inf), s + 1):
                 a, b = score.predict(prediction, t)[0]
                 assert a <= outcome <= b
-            # and it is no wider than rounding asks for
+            # The interval is also no wider than rounding makes necessary.
             a, b = score.predict(prediction, s)[0]
             ends = np.array([e for e in (a, b) if np.isfinite(e)])
             slack = 4 * np.spacing(np.abs([s[0], lo, hi, y]).max())
@@ -346,11 +348,12 @@ def test_an_interval_leaves_out_what_lies_beyond(f, t, y):
 
 
 def test_the_end_that_plain_rounding_would_miss():
-    """fl(2^-53 - (-1)) = 1, so y = 2^-53 has score 1; but fl(-1 + 1) = 0 shuts it out."""
+    """At f = -1 the score of y = 2^-53 is rounded to 1, but the end f + 1 = 0 lies below y."""
     y = 2.0**-53
     assert AbsoluteResidual().of([-1.0], [y])[0] == 1.0
     assert AbsoluteResidual().predict([-1.0], 1.0)[0, 1] >= y
-    assert AbsoluteResidual().predict([0.0], 0.5).tolist() == [[-0.5, 0.5]]  # nothing to add here
+    # Here rounding loses nothing, so the interval is not widened.
+    assert AbsoluteResidual().predict([0.0], 0.5).tolist() == [[-0.5, 0.5]]
 
 
 @given(nearby, nearby, st.lists(nearby, min_size=2, max_size=6))
@@ -362,7 +365,7 @@ def test_intervals_grow_with_the_threshold(lo, hi, thresholds):
         assert np.isnan(ends[0]).all()
         assert ends[-1].tolist() == [-np.inf, np.inf]
         full = ends[~np.isnan(ends[:, 0])]
-        assert np.isnan(ends[: len(ends) - len(full)]).all()  # the empty ones come first
+        assert np.isnan(ends[: len(ends) - len(full)]).all()  # The empty ones come first.
         assert (np.diff(full[:, 0]) <= 0).all()
         assert (np.diff(full[:, 1]) >= 0).all()
 
@@ -389,7 +392,7 @@ def test_empty_intervals_are_nan():
     [
         (AbsoluteResidual(), [1.0, np.nan], [1, 2], r"prediction\[1\] = nan is not finite"),
         (AbsoluteResidual(), [1.0, 2.0], [1, np.inf], r"y\[1\] = inf is not finite"),
-        (AbsoluteResidual(), [1.0, 2.0], [1], "y has 1 rows, prediction has 2"),
+        (AbsoluteResidual(), [1.0, 2.0], [1], "y has 1 rows, but prediction has 2"),
         (AbsoluteResidual(), [[1.0], [2.0]], [1, 2], r"shape \(2, 1\), expected \(n,\)"),
         (AbsoluteResidual(), ["a"], [1], "not numbers"),
         (CQR(), [1.0, 2.0], [1, 2], r"shape \(2,\), expected \(n, 2\)"),

@@ -1,34 +1,36 @@
-"""Conformity scores, each with its inverse: what is compared, and the set that this gives.
+"""Conformity scores, each with its inverse: the number that is compared, and the set that follows.
 
-A score s(x, y) is large where y disagrees with the model's prediction at x. `of` computes it for
-calibration rows; `predict` inverts it, returning every y whose score is at most the threshold:
+A score s(x, y) is large where the outcome y disagrees with the model's prediction at x. `of`
+computes the scores of calibration rows. `predict` inverts the score: it returns every y whose score
+is at most the threshold.
 
-| class              | prediction at x   | score of y                              |
-|--------------------|-------------------|-----------------------------------------|
-| `AbsoluteResidual` | f(x)              | abs(y - f(x))                           |
-| `CQR`              | lo(x), hi(x)      | max(lo - y, y - hi)                     |
-| `THR`              | p_1(x) ... p_L(x) | 1 - p_y                                 |
-| `APS`              | p_1(x) ... p_L(x) | p of all labels ranked above y, + u p_y |
-| `RAPS`             | p_1(x) ... p_L(x) | APS + lam max(0, rank of y - k_reg)     |
+| class              | prediction at x   | score of y                                          |
+|--------------------|-------------------|-----------------------------------------------------|
+| `AbsoluteResidual` | f(x)              | abs(y - f(x))                                       |
+| `CQR`              | lo(x), hi(x)      | max(lo - y, y - hi)                                 |
+| `THR`              | p_1(x) ... p_L(x) | 1 - p_y                                             |
+| `APS`              | p_1(x) ... p_L(x) | sum of p over the labels ranked above y, plus u p_y |
+| `RAPS`             | p_1(x) ... p_L(x) | APS + lam max(0, rank of y - k_reg)                 |
 
 Sources: Lei et al. 2018 (residual); Romano, Patterson, Candes 2019 (CQR); Sadinle, Lei, Wasserman
 2019 (THR); Romano, Sesia, Candes 2020 (APS); Angelopoulos et al. 2021, eq. 4 (RAPS).
 
-Guarantee: sets agree with scores to the last bit, ties included: with the same u, y is in
-`predict(prediction, t)` if and only if `of(prediction, y) <= t`. The sets compare the very numbers
-that `of` returns. An interval always holds every such y; where its end would be rounded past one,
-it is moved outwards by the last digit of the threshold. Sets grow with the threshold; t = inf
-gives all labels or the whole line, t = -inf nothing.
+Guarantee: Sets agree with scores to the last bit, ties included. With the same u, a label y is in
+`predict(prediction, t)` if and only if `of(prediction, y) <= t`. An interval contains every y with
+such a score. Where rounding would leave one of these y outside, the end of the interval is computed
+from the next float64 after t. A larger threshold never gives a smaller set. t = +inf gives all
+labels or the whole real line, and t = -inf gives the empty set.
 
-Scores are computed in float64, whatever the input: float32 predictions are widened exactly, so
-they must be neither rounded nor recomputed between calibration and prediction.
+Scores are computed in float64, and float32 predictions are converted without rounding. Calibration
+and prediction must see the same predictions: if they are rounded or computed in another precision
+in between, their scores change too.
 
-Cost: one pass over the predictions in blocks that stay in the cache, checks included, and no
-temporary of their size; APS and RAPS sort each row.
+Cost: One pass over the predictions, checks included, in blocks that fit into the processor's cache.
+Predictions in float32 or float64 are never copied as a whole. APS and RAPS also sort each row.
 
-A score of your own is any object with `of` and `predict` (`Score`). It may also have `name`,
-`parameters` (JSON values that tell it from its siblings), `lower`, `upper` (limits that the score
-never passes) and `kind` ("set" or "interval").
+A score of your own is any object with the methods `of` and `predict` (see `Score`). It may also
+have the attributes `name`, `parameters` (JSON values that distinguish it from other scores of that
+name), `lower` and `upper` (limits that no score passes) and `kind` ("set" or "interval").
 """
 
 from __future__ import annotations
@@ -47,25 +49,43 @@ from gcfcp.errors import GCFCPError
 
 __all__ = ["APS", "CQR", "RAPS", "THR", "AbsoluteResidual", "Score", "from_name"]
 
-SUM_TOLERANCE = 1e-3  # of a row of probabilities: float16 softmax over 1,000 labels stays within
-RANGE_TOLERANCE = 1e-6  # below 0; such values are taken as 0, and values above 1 as 1
-_BLOCK = 1 << 16  # numbers in a block: 512 kB of float64
+# The sum of the probabilities of a row may differ from 1 by this much. The rounding errors of a
+# float16 softmax over 1,000 labels stay below it.
+SUM_TOLERANCE = 1e-3
+# A probability may be this far below 0. It then counts as 0, and one above 1 counts as 1.
+RANGE_TOLERANCE = 1e-6
+_BLOCK = 1 << 16  # This many numbers are processed at a time: 512 kB of float64 fit the cache.
 
 
 @runtime_checkable
 class Score(Protocol):
-    """What a score must do."""
+    """The two methods that every score has."""
 
     def of(self, prediction: Any, y: Any, rng: Generator | None = None) -> Floats:
-        """The scores (n,) of the outcomes y."""
+        """The scores of n outcomes, of shape (n,).
+
+        - `prediction`: What the model says about each of the n rows.
+        - `y`: The outcome of each row.
+        - `rng`: The source of randomness, for scores that need one.
+        """
 
     def predict(
         self, prediction: Any, thresholds: Any, rng: Generator | None = None
     ) -> NDArray[Any]:
-        """The outcomes with a score of at most the threshold: bool (n, L) or float (n, 2)."""
+        """The outcomes of each row whose score is at most the threshold.
+
+        - `prediction`: What the model says about each of the n rows.
+        - `thresholds`: One number for all rows, or one for each row.
+        - `rng`: The source of randomness, for scores that need one.
+
+        Returns a bool array of shape (n, L), which says for each of L labels whether it is in the
+        set, or a float array of shape (n, 2), the ends of an interval.
+        """
 
 
 class _Named:
+    """What the scores of this module have in common: a name, a kind, limits and parameters."""
+
     name: ClassVar[str]
     kind: ClassVar[Literal["set", "interval"]]
     lower: ClassVar[float]
@@ -73,8 +93,8 @@ class _Named:
 
     @property
     def parameters(self) -> dict[str, float | int | bool]:
-        """What tells this score from others of its name, as JSON values."""
-        return dict(vars(self))  # a dataclass: its fields and nothing else
+        """The parameters that distinguish this score from others of its name, as JSON values."""
+        return dict(vars(self))  # These are the fields of the dataclass, and nothing else.
 
 
 # --- intervals --------------------------------------------------------------------------------
@@ -82,7 +102,10 @@ class _Named:
 
 @dataclass(frozen=True)
 class AbsoluteResidual(_Named):
-    """s = |y - f|, inverted by [f - t, f + t]. `prediction`: f, of shape (n,)."""
+    """The absolute residual s = |y - f|, inverted by the interval [f - t, f + t].
+
+    A prediction is f, of shape (n,).
+    """
 
     name = "residual"
     kind = "interval"
@@ -90,22 +113,28 @@ class AbsoluteResidual(_Named):
     upper = np.inf
 
     def of(self, prediction: Any, y: Any, rng: Generator | None = None) -> Floats:
+        """The scores |y - f|, of shape (n,)."""
         f = _finite("prediction", prediction, 1)
         return np.abs(_outcomes(y, len(f)) - f)
 
     def predict(self, prediction: Any, thresholds: Any, rng: Generator | None = None) -> Floats:
-        """Intervals (n, 2), ends included; (nan, nan) where none exists, which is for t < 0."""
+        """The intervals [f - t, f + t], of shape (n, 2), both ends included.
+
+        If t < 0 the interval is empty, and both its ends are NaN.
+        """
         f = _finite("prediction", prediction, 1)
         t = _thresholds(thresholds, len(f))
-        # No residual is negative: without this, rounding outwards from t = -5e-324 would admit f.
+        # No residual is negative, so t < 0 means an empty interval. Rounding outwards must not turn
+        # t = -5e-324 into 0, which would admit y = f.
         return _interval(f, f, np.where(t < 0, -np.inf, t))
 
 
 @dataclass(frozen=True)
 class CQR(_Named):
-    """s = max(lo - y, y - hi), inverted by [lo - t, hi + t]. `prediction`: (lo, hi), (n, 2).
+    """Conformalised quantile regression: s = max(lo - y, y - hi), inverted by [lo - t, hi + t].
 
-    Quantiles may cross (lo > hi); the score is then positive everywhere, and valid all the same.
+    A prediction is a lower and an upper quantile (lo, hi), of shape (n, 2). Where the
+    quantiles cross (lo > hi), all scores are positive, and the sets are valid all the same.
     """
 
     name = "cqr"
@@ -114,28 +143,36 @@ class CQR(_Named):
     upper = np.inf
 
     def of(self, prediction: Any, y: Any, rng: Generator | None = None) -> Floats:
+        """The scores max(lo - y, y - hi), of shape (n,)."""
         lo, hi = _quantiles(prediction)
         outcomes = _outcomes(y, len(lo))
         return np.maximum(lo - outcomes, outcomes - hi)
 
     def predict(self, prediction: Any, thresholds: Any, rng: Generator | None = None) -> Floats:
-        """Intervals (n, 2), ends included; (nan, nan) where lo - t > hi + t: an empty one."""
+        """The intervals [lo - t, hi + t], of shape (n, 2), both ends included.
+
+        If lo - t > hi + t the interval is empty, and both its ends are NaN.
+        """
         lo, hi = _quantiles(prediction)
         return _interval(lo, hi, _thresholds(thresholds, len(lo)))
 
 
 def _interval(lo: Floats, hi: Floats, t: Floats) -> Floats:
+    """The intervals [lo - t, hi + t], rounded outwards where an outcome would be lost otherwise."""
     t = np.broadcast_to(t, lo.shape)
     out = np.stack([-_reach(-lo, t), _reach(hi, t)], axis=1)
-    # An empty interval has no ends: NaN compares false with every y, and shows up in a mean width.
+    # An empty interval has no ends. NaN suits: no y lies between NaN and NaN, and a mean width that
+    # includes an empty interval is NaN, which cannot be overlooked.
     out[(out[:, 0] > out[:, 1]) | (t == -np.inf)] = np.nan
     return out
 
 
 def _reach(f: Floats, t: Floats) -> Floats:
-    """f + t, or somewhat more where a larger y has y - f <= t as computed.
+    """The upper end of an interval: f + t, or slightly more if a larger y scores at most t.
 
-    Then y - f < t+ exactly, t+ being the next number after t, so that y <= fl(f + t+).
+    Such a y exists where rounding makes the computed difference y - f at most t although y lies
+    above the computed sum f + t. The exact difference is then below t+, the next float64 after t.
+    So y is below the exact sum f + t+, and it is at most the rounded one.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         end = f + t
@@ -147,19 +184,27 @@ def _reach(f: Floats, t: Floats) -> Floats:
 
 
 class _SetScore(_Named):
-    """A score of labels 0 ... L-1. `prediction`: probabilities (n, L), whose rows sum to 1."""
+    """A score of the labels 0, ..., L-1.
+
+    A prediction is the probabilities of all labels, of shape (n, L). Each row sums to 1.
+    """
 
     kind = "set"
 
     def _scores(self, p: Floats, u: Floats) -> Floats:
-        """All labels' scores (m, L) of a block of rows; u is (m, 1)."""
+        """The scores of all labels for a block of m rows, of shape (m, L).
+
+        - `p`: The probabilities, of shape (m, L).
+        - `u`: The random number of each row, of shape (m, 1).
+        """
         raise NotImplementedError
 
     def _draw(self, n: int, rng: Generator | None) -> Floats:
+        """The number u of each row, of shape (n, 1). It is 1 unless the score is randomised."""
         return np.ones((n, 1))
 
     def all(self, prediction: Any, rng: Generator | None = None) -> Floats:
-        """The scores (n, L) of all labels."""
+        """The scores of all labels, of shape (n, L)."""
         probabilities = _matrix(prediction)
         out = np.empty(probabilities.shape)
         for rows, scores in self._blocks(probabilities, rng):
@@ -167,7 +212,7 @@ class _SetScore(_Named):
         return out
 
     def of(self, prediction: Any, y: Any, rng: Generator | None = None) -> Floats:
-        """The scores (n,) of the labels y."""
+        """The scores of the labels y, of shape (n,)."""
         probabilities = _matrix(prediction)
         labels = _labels(y, *probabilities.shape)
         out = np.empty(len(labels))
@@ -176,7 +221,11 @@ class _SetScore(_Named):
         return out
 
     def predict(self, prediction: Any, thresholds: Any, rng: Generator | None = None) -> Bools:
-        """The sets (n, L). `thresholds`: one for all, one a row, or (n, L) one a row and label."""
+        """The sets, as bool of shape (n, L): whether each label is in the set of each row.
+
+        thresholds: One number for all rows, one for each row (n,), or one for each row and label
+        (n, L).
+        """
         probabilities = _matrix(prediction)
         t = _label_thresholds(thresholds, *probabilities.shape)
         out = np.empty(probabilities.shape, dtype=np.bool_)
@@ -187,27 +236,29 @@ class _SetScore(_Named):
     def _blocks(
         self, probabilities: NDArray[Any], rng: Generator | None
     ) -> Iterator[tuple[slice, Floats]]:
-        # All at once, so that u does not depend on the size of a block.
+        """Slices of rows, each with the scores of all labels in these rows."""
+        # All u are drawn at once, so that they do not depend on the size of a block.
         u = self._draw(len(probabilities), rng)
         for rows in _checked_rows(probabilities):
-            # Float64 in [0, 1]: what the tolerances let through is clipped.
+            # The checks tolerate values slightly outside of [0, 1], which are clipped here.
             p = probabilities[rows].astype(np.float64)
             yield rows, self._scores(np.clip(p, 0.0, 1.0, out=p), u[rows])
 
 
 @dataclass(frozen=True)
 class THR(_SetScore):
-    """s = 1 - p_y: the labels with probability at least 1 - t. Also known as LAC."""
+    """s = 1 - p_y: a set holds the labels of probability at least 1 - t. Also known as LAC."""
 
     name = "thr"
     lower = 0.0
     upper = 1.0
 
     def _scores(self, p: Floats, u: Floats) -> Floats:
+        """The scores 1 - p, of shape (m, L)."""
         return 1.0 - p
 
     def of(self, prediction: Any, y: Any, rng: Generator | None = None) -> Floats:
-        """The scores (n,) of the labels y, without computing those of the others."""
+        """The scores of the labels y, of shape (n,), without those of the other labels."""
         probabilities = _matrix(prediction)
         labels = _labels(y, *probabilities.shape)
         p = np.empty(len(labels))
@@ -217,7 +268,12 @@ class THR(_SetScore):
         return 1.0 - np.clip(p, 0.0, 1.0)
 
     def predict(self, prediction: Any, thresholds: Any, rng: Generator | None = None) -> Bools:
-        """The sets (n, L), as for every score, but without computing scores: p is compared."""
+        """The sets, as bool of shape (n, L): whether each label is in the set of each row.
+
+        thresholds: One number for all rows, one for each row (n,), or one for each row and label
+        (n, L). Only in the last case are scores computed. Otherwise each probability is compared
+        with the smallest one that is in the set, which is faster and gives the same sets.
+        """
         if np.ndim(thresholds) == 2:
             return super().predict(prediction, thresholds, rng)
         p = _matrix(prediction)
@@ -229,11 +285,14 @@ class THR(_SetScore):
 
 
 def _least_probability(t: Floats) -> Floats:
-    """The smallest float64 p with 1 - p <= t as computed, so that p >= it is the same test.
+    """The smallest float64 p whose computed score 1 - p is at most t.
 
-    For t < 1/2 such p are at least 1/2, where 1 - p is exact: it is 1 - t, rounded up. From 1/2 on
-    numbers lie 2^-53 apart, so 1 - p is rounded to t from as far as 2^-54 above, t's last bit
-    deciding a tie. Scores lie in [0, 1], so none is at most t < 0, and all are at most t >= 1.
+    A label is then in the set if and only if its probability is at least this p.
+
+    For t < 1/2 such p are at least 1/2, where 1 - p is exact, so p is 1 - t, rounded up. From 1/2
+    to 1 float64 numbers lie 2^-53 apart, so a score up to 2^-54 above t is rounded to t; where it
+    lies halfway, the last bit of t decides. Scores lie in [0, 1]: none is at most t < 0, and all
+    are at most t >= 1.
     """
     inside = np.clip(t, 0.0, 1.0)
     p = (1.0 - inside) - np.where(inside >= 0.5, 2.0**-54, 0.0)
@@ -244,7 +303,11 @@ def _least_probability(t: Floats) -> Floats:
 
 
 def _round_up(values: Floats, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The next number of a narrower type: the same bound for numbers of that type."""
+    """Each value rounded up to a number of a narrower type.
+
+    A number of that type is at least the rounded value if and only if it is at least the value
+    itself.
+    """
     if dtype == values.dtype:
         return values
     rounded = values.astype(dtype)
@@ -258,10 +321,11 @@ class _RankedScore(_SetScore):
 
     def __post_init__(self) -> None:
         if not isinstance(self.randomized, bool | np.bool_):
-            raise GCFCPError(f"randomized={self.randomized!r} is not True or False")
+            raise GCFCPError(f"randomized={self.randomized!r} is neither True nor False")
         object.__setattr__(self, "randomized", bool(self.randomized))
 
     def _draw(self, n: int, rng: Generator | None) -> Floats:
+        """The number u of each row, of shape (n, 1): uniform on [0, 1), or 1 if not randomised."""
         if not self.randomized:
             return super()._draw(n, rng)
         if not isinstance(rng, Generator):
@@ -272,6 +336,7 @@ class _RankedScore(_SetScore):
         return rng.random((n, 1))
 
     def _scores(self, p: Floats, u: Floats) -> Floats:
+        """The scores (m, L): the sum of p over higher ranks, plus u p, plus the penalty."""
         order = np.argsort(-p, axis=1, kind="stable")
         ranked = np.take_along_axis(p, order, axis=1)
         above = np.zeros_like(ranked)
@@ -282,17 +347,18 @@ class _RankedScore(_SetScore):
         return scores
 
     def _penalty(self, L: int) -> Floats:
-        """What is added at rank 1, 2, ..., L."""
+        """The penalties that are added at the ranks 1, 2, ..., L. `APS` has none."""
         return np.zeros(L)
 
 
 @dataclass(frozen=True)
 class APS(_RankedScore):
-    """s = sum of p_j over the labels j ranked above y, + u p_y.
+    """Adaptive prediction sets: s = sum of p_j over the labels j ranked above y, plus u p_y.
 
-    Labels are ranked by falling probability, equal ones by label. u is uniform on [0, 1), one a
-    row, from the generator `rng`; with `randomized=False` u = 1 and sets are somewhat larger. The
-    labels of a set are always the highest ranked. Sums that rounding lifts above 1 count as 1.
+    Labels are ranked by falling probability, and equally probable ones by their numbers. u is
+    uniform on [0, 1), one number for each row, drawn from the generator `rng`. With
+    `randomized=False` u is 1, and the sets are somewhat larger. A set always consists of the
+    highest-ranked labels. A sum that rounding lifts above 1 counts as 1.
     """
 
     randomized: bool = True
@@ -304,10 +370,14 @@ class APS(_RankedScore):
 
 @dataclass(frozen=True)
 class RAPS(_RankedScore):
-    """s = sum of p_j over the labels j ranked above y, + u p_y, + lam max(0, rank of y - k_reg).
+    """Regularised APS: s = the score of `APS`, plus lam max(0, rank of y - k_reg).
 
-    The rank of the most probable label is 1. Only the middle term is randomised. As `APS`
-    otherwise; the penalty keeps sets small where the tail of the probabilities is noise.
+    The rank of the most probable label is 1. The penalty is not randomised. It keeps sets small
+    where the small probabilities at the end of the ranking are noise.
+
+    - `lam`: The penalty of each rank beyond `k_reg`.
+    - `k_reg`: How many of the highest ranks have no penalty.
+    - `randomized`: Whether u is drawn for each row, as for `APS`, or is 1.
     """
 
     lam: float = 0.01
@@ -316,7 +386,7 @@ class RAPS(_RankedScore):
 
     name = "raps"
     lower = 0.0
-    upper = np.inf  # the penalty grows with the number of labels
+    upper = np.inf  # The penalty grows with the number of labels.
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -324,6 +394,7 @@ class RAPS(_RankedScore):
         object.__setattr__(self, "k_reg", checks.whole("k_reg", self.k_reg))
 
     def _penalty(self, L: int) -> Floats:
+        """The penalties lam max(0, rank - k_reg) at the ranks 1, 2, ..., L."""
         penalty: Floats = self.lam * np.maximum(0, np.arange(1, L + 1) - self.k_reg)
         return penalty
 
@@ -332,10 +403,11 @@ class RAPS(_RankedScore):
 
 _BY_NAME: dict[str, Any] = {s.name: s for s in (AbsoluteResidual, CQR, THR, APS, RAPS)}
 NAMES = tuple(_BY_NAME)
+"""The names of the scores that `from_name` knows."""
 
 
 def from_name(name: str, parameters: Mapping[str, Any] | None = None) -> Score:
-    """The score that a file names, as written by its `name` and `parameters`."""
+    """The score of this name with these parameters, as a file holds both."""
     if name not in _BY_NAME:
         raise GCFCPError(f"score {name!r} is not one of {', '.join(_BY_NAME)}")
     known = _BY_NAME[name]
@@ -347,7 +419,11 @@ def from_name(name: str, parameters: Mapping[str, Any] | None = None) -> Score:
 
 
 def describe(score: Any) -> tuple[str, dict[str, Any]]:
-    """Name and parameters of a score object, or of a score that is only named."""
+    """The name and the parameters of a score, as a file holds them.
+
+    score: A score object, or the name of a score, which then has no parameters. The name of None is
+    "unnamed".
+    """
     if score is None:
         return "unnamed", {}
     if isinstance(score, str):
@@ -364,10 +440,10 @@ def describe(score: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _array(name: str, values: Any) -> NDArray[Any]:
-    """As an array of real numbers, floating or whole."""
+    """The values as an array of real numbers, of a floating or an integer type."""
     try:
         array = np.asarray(values)
-        if array.dtype == object:  # pandas columns of mixed numbers; None becomes NaN
+        if array.dtype == object:  # A pandas column of mixed numbers is one. None becomes NaN.
             array = array.astype(np.float64)
     except (ValueError, TypeError) as error:
         raise GCFCPError(f"{name} is not an array of numbers: {error}") from None
@@ -377,6 +453,7 @@ def _array(name: str, values: Any) -> NDArray[Any]:
 
 
 def _finite(name: str, values: Any, ndim: int) -> Floats:
+    """The values as finite float64 numbers in `ndim` dimensions, which is 1 or 2."""
     array = _array(name, values).astype(np.float64, copy=False)
     if array.ndim != ndim:
         expected = "(n,)" if ndim == 1 else "(n, 2)"
@@ -384,28 +461,42 @@ def _finite(name: str, values: Any, ndim: int) -> Floats:
     bad = ~np.isfinite(array)
     if bad.any():
         at = np.argwhere(bad)[0]
-        raise GCFCPError(f"{name}[{', '.join(map(str, at))}] = {array[tuple(at)]} is not finite")
+        raise GCFCPError(
+            f"{name}[{', '.join(map(str, at))}] = {array[tuple(at)]} is not finite: correct this "
+            "row or leave it out"
+        )
     return array
 
 
 def _outcomes(y: Any, n: int) -> Floats:
+    """The outcomes y of n rows as float64."""
     outcomes = _finite("y", y, 1)
     if len(outcomes) != n:
-        raise GCFCPError(f"y has {len(outcomes)} rows, prediction has {n}")
+        raise GCFCPError(
+            f"y has {len(outcomes)} rows, but prediction has {n}: give one outcome for each row"
+        )
     return outcomes
 
 
 def _quantiles(prediction: Any) -> tuple[Floats, Floats]:
+    """The lower and the upper quantiles, each of shape (n,)."""
     pairs = _finite("prediction", prediction, 2)
     if pairs.shape[1] != 2:
-        raise GCFCPError(f"prediction has shape {pairs.shape}, expected (n, 2): lower, upper")
+        raise GCFCPError(
+            f"prediction has shape {pairs.shape}, expected (n, 2): give a lower and an upper "
+            "quantile for each row"
+        )
     return pairs[:, 0], pairs[:, 1]
 
 
 def _thresholds(thresholds: Any, n: int) -> Floats:
+    """The thresholds of n rows, of shape (n,), from one number or one number for each row."""
     t = _array("thresholds", thresholds).astype(np.float64, copy=False)
     if np.isnan(t).any():
-        raise GCFCPError(f"thresholds: {int(np.isnan(t).sum())} of {t.size} are NaN")
+        raise GCFCPError(
+            f"{int(np.isnan(t).sum())} of {t.size} thresholds are NaN: a threshold is a number, "
+            "+inf or -inf"
+        )
     if t.ndim == 0:
         return np.full(n, t)
     if t.shape != (n,):
@@ -414,7 +505,7 @@ def _thresholds(thresholds: Any, n: int) -> Floats:
 
 
 def _label_thresholds(thresholds: Any, n: int, L: int) -> Floats:
-    """As (n, 1) or (n, L), to be compared with scores (n, L)."""
+    """The thresholds in a shape that can be compared with scores (n, L): (n, 1) or (n, L)."""
     if np.ndim(thresholds) < 2:
         return _thresholds(thresholds, n)[:, None]
     t = np.asarray(thresholds)
@@ -426,17 +517,17 @@ def _label_thresholds(thresholds: Any, n: int, L: int) -> Floats:
 
 
 def _matrix(prediction: Any) -> NDArray[Any]:
-    """Probabilities as a floating matrix, its values not yet looked at."""
+    """The probabilities as a matrix of floats. `_checked_rows` checks its values later."""
     array = _array("probabilities", prediction)
     if array.ndim != 2 or array.shape[1] == 0:
         raise GCFCPError(f"probabilities have shape {array.shape}, expected (n, L) with L >= 1")
     if array.dtype == np.float16:
-        return array.astype(np.float32)  # to sum in
+        return array.astype(np.float32)  # Sums in float16 would be too inexact to check.
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
 
 def _checked_rows(probabilities: NDArray[Any]) -> Iterator[slice]:
-    """The rows in blocks, each found to hold probabilities and now in the cache."""
+    """Slices of rows, in blocks. A block that is yielded has been checked and is in the cache."""
     n, L = probabilities.shape
     step = max(1, _BLOCK // L)
     for start in range(0, n, step):
@@ -446,9 +537,15 @@ def _checked_rows(probabilities: NDArray[Any]) -> Iterator[slice]:
 
 
 def _check_block(block: NDArray[Any], start: int) -> None:
-    """Sums near 1 and no value below 0 keep values from being far above 1, too."""
-    sums = np.einsum("ij->i", block)  # up to 4 x faster than sum(axis=1), which goes row by row
-    good = np.abs(sums - 1.0) <= SUM_TOLERANCE  # not so for NaN
+    """Refuse rows that are not probabilities: each must sum to 1 and have no value below 0.
+
+    No value can then be far above 1.
+
+    start: The number of the first row of the block, for the message.
+    """
+    # This is up to 4 times as fast as sum(axis=1), which goes row by row.
+    sums = np.einsum("ij->i", block)
+    good = np.abs(sums - 1.0) <= SUM_TOLERANCE  # A sum of NaN is not good.
     if not good.all():
         row = int(good.argmin())
         why = "" if np.isfinite(sums[row]) else ": a value is not finite"
@@ -460,18 +557,21 @@ def _check_block(block: NDArray[Any], start: int) -> None:
         row, label = divmod(int(block.argmin()), block.shape[1])
         raise GCFCPError(
             f"probability of row {start + row}, label {label} is "
-            f"{float(block[row, label]):.6g}, below 0"
+            f"{float(block[row, label]):.6g}, which is below 0"
         )
 
 
 def _labels(y: Any, n: int, L: int) -> NDArray[np.integer]:
+    """The labels of n rows as indices, each from 0 to L-1."""
     labels = np.asarray(y)
     if labels.shape != (n,):
-        raise GCFCPError(f"y has shape {labels.shape}, expected ({n},): one label a row")
+        raise GCFCPError(
+            f"y has shape {labels.shape}, expected ({n},): give one label for each row"
+        )
     if labels.dtype.kind not in "iu" and n:
         raise GCFCPError(f"y is of type {labels.dtype}: labels are whole numbers 0 ... {L - 1}")
     bad = (labels < 0) | (labels >= L)
     if bad.any():
         row = int(bad.argmax())
-        raise GCFCPError(f"y[{row}] = {labels[row]} is not a label: they are 0 ... {L - 1}")
+        raise GCFCPError(f"y[{row}] = {labels[row]} is not a label: the labels are 0 ... {L - 1}")
     return labels.astype(np.intp, copy=False)

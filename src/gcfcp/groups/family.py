@@ -1,19 +1,32 @@
 """The public family of groups: names, conditions, a fingerprint, and the file that holds them.
 
-A groups file is TOML. Each line has a name and a row-wise SQL condition. The order of the lines is
-the order of the groups. Names of columns that hold blanks or capital letters are written "in double
-quotes":
+A groups file is TOML in UTF-8. Each line gives the name of a group and a condition in SQL, which
+decides from the columns of a row whether the row belongs to the group. The order of the lines is
+the order of the groups:
 
     [groups]                    # this line may be left out
     all = "TRUE"
     over_65 = "age >= 65"
     female = "sex = 'F'"
     predicted_low = "predicted in (0, 1, 2)"
+    high = '"blood pressure" > 140'
 
-A family without conditions is the one line `names = ["all", "female"]`.
+Nothing else may stand beside the table `[groups]`. A name has 1 to 200 characters, not all of them
+blank and none of them a control character or a line separator. A condition has at most 4,000
+characters; blanks at its ends are removed. The name of a column is written in double quotes if it
+begins with a digit, is a word of SQL such as order, or has other characters than letters, digits
+and underscores.
 
-Guarantee: a condition looks at one row only, so a row's groups do not depend on the other rows of
-its site, on the time or on chance (see `predicates`).
+A family without conditions is the one line `names = ["all", "female"]`. Whoever uses it says in
+another way which rows belong to which group.
+
+The fingerprint of a family is the SHA-256, in hexadecimal digits, of a JSON text in UTF-8. For the
+family of the last paragraph the text is `{"names":["all","female"],"predicates":null}`; a family
+with conditions has the list of them instead of null. There are no blanks between tokens, and
+characters beyond ASCII are not escaped.
+
+Guarantee: A condition looks at one row only, so the groups of a row do not depend on the other rows
+of its site, on the time or on chance (see `predicates`).
 
 | code           | paper                                                |
 |----------------|------------------------------------------------------|
@@ -50,12 +63,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, init=False)
 class Groups:
-    """A family of groups: names, and one condition over columns for each if there are any.
+    """A family of groups: their names and, if there are any, one condition for each.
 
-    `Groups(names)` has names only, and the caller brings the membership matrix (`check`) or one
-    boolean column a group (`membership`). `Groups(names, predicates)`, `Groups({name: predicate})`
-    and `Groups.from_toml(path)` also say who belongs. The order matters: it is the order of the
-    matrix's columns.
+    `Groups(names)` has names only. The caller then gives the membership matrix itself (`check`), or
+    a boolean column for each group (`membership`). `Groups({name: predicate})`,
+    `Groups(names, predicates)` and `Groups.from_toml(path)` also have the conditions that decide
+    which rows belong. The order matters: it is the order of the columns of the membership matrix.
     """
 
     names: tuple[str, ...]
@@ -73,31 +86,34 @@ class Groups:
 
     @classmethod
     def from_toml(cls, path: str | PathLike[str]) -> Groups:
-        """Read a groups file, and check that polars understands every condition in it."""
+        """Read a groups file, and check that every condition in it can be understood."""
         try:
             text = Path(path).read_bytes().decode("utf-8-sig")
         except OSError as error:
             raise GCFCPError(f"cannot read groups file {path}: {error.strerror}") from None
         except UnicodeDecodeError as error:
-            raise GCFCPError(f"groups file {path} is not UTF-8: byte {error.start}") from None
+            raise GCFCPError(
+                f"groups file {path} is not UTF-8 (see byte {error.start}): save it as UTF-8"
+            ) from None
         return cls.from_toml_text(text, source=str(path))
 
     @classmethod
     def from_toml_text(cls, text: str, source: str = "groups text") -> Groups:
-        """The same from the text itself; `source` names it in errors."""
+        """Read the text of a groups file. `source` is what error messages call it."""
         try:
             groups = cls._from_table(tomllib.loads(text))
             groups._expressions()
         except tomllib.TOMLDecodeError as error:
-            raise GCFCPError(f"{source}: not valid TOML: {error!s:.200}") from None
+            raise GCFCPError(f"{source} is not valid TOML: {error!s:.200}") from None
         except RecursionError:
-            raise GCFCPError(f"{source}: not a groups file: it is nested too deeply") from None
+            raise GCFCPError(f"{source} is not a groups file: it is nested too deeply") from None
         except GCFCPError as error:
             raise GCFCPError(f"{source}: {error}") from None
         return groups
 
     @classmethod
     def _from_table(cls, table: dict[str, Any]) -> Groups:
+        """The family that a TOML table describes."""
         if list(table) == ["names"] and isinstance(table["names"], list):
             return cls(table["names"])
         if isinstance(table.get("groups"), dict):
@@ -108,7 +124,7 @@ class Groups:
         return cls(table)
 
     def to_toml(self) -> str:
-        """The groups file of this family; reading it gives the same fingerprint."""
+        """The text of a groups file for this family. Reading it gives the same fingerprint."""
         if self.predicates is None:
             return f"names = [{', '.join(map(_toml_string, self.names))}]\n"
         lines = (
@@ -122,7 +138,7 @@ class Groups:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of the canonical JSON of names and conditions, in their order."""
+        """The SHA-256 of names and conditions in hexadecimal digits, as the module describes it."""
         definition = {"names": self.names, "predicates": self.predicates}
         text = json.dumps(definition, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
@@ -130,7 +146,8 @@ class Groups:
     def to_dict(self, names: str = "names") -> dict[str, Any]:
         """Names, conditions and fingerprint as plain values for a file.
 
-        names: the key of the names, which is "groups" where these values stand among others.
+        names: The key under which the names stand. It is "groups" where other values stand beside
+        them.
         """
         predicates = None if self.predicates is None else list(self.predicates)
         return {
@@ -141,7 +158,7 @@ class Groups:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], names: str = "names") -> Groups:
-        """The family that `to_dict` wrote. It is refused if its fingerprint is not its own."""
+        """The family that `to_dict` wrote, or an error if the fingerprint does not match it."""
         if not isinstance(values[names], list):
             raise GCFCPError("the groups' names are not a list")
         groups = cls(values[names], values["predicates"])
@@ -155,33 +172,38 @@ class Groups:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """The columns that `membership` reads, each once, in the order of first use."""
+        """The columns that `membership` reads, each of them once, in the order of first use."""
         if self.predicates is None:
             return self.names
         roots = (root for expr in self._expressions() for root in expr.meta.root_names())
         return tuple(dict.fromkeys(roots))
 
     def with_all(self, name: str = "all") -> Groups:
-        """The family with one more group, first in order, to which every row belongs.
+        """The family with one more group, the first in order, to which every row belongs.
 
-        Where groups have conditions, its condition is TRUE. Where they have names only, the caller
-        brings it like any other group: a column of ones in the matrix or the data.
+        If the groups have conditions, that of the new group is TRUE. If they have names only, the
+        caller gives its members like those of any other group: as a column of ones in the matrix or
+        the data.
         """
         predicates = None if self.predicates is None else ("TRUE", *self.predicates)
         return Groups((name, *self.names), predicates)
 
     def membership(self, data: Any) -> Bools:
-        """Who belongs to what: bool (n, G), from a data frame or a mapping of columns.
+        """Which rows belong to which groups: a bool matrix (n, G), from a data frame.
 
-        `data`: pandas, polars, pyarrow, anything that speaks the Arrow stream protocol, or a dict
-        of columns. Groups without conditions are read from one boolean (or 0/1) column a name.
-        A condition that comes out null, because a value is missing (null, or NaN in any floating
-        column), makes the row no member, and one warning says how many per group.
+        data: A frame of pandas, polars or pyarrow, any object with the Arrow stream protocol, or a
+        dict of columns. For groups without conditions it needs one column for each group, named
+        like the group and holding booleans or 0 and 1.
+
+        Where a value is missing (null, or NaN in a floating column), a condition may come out as
+        null. The row then does not belong to the group, and one warning says for how many rows of
+        each group this is so.
         """
         table = table_of(data)
         self._check_columns([str(c) for c in getattr(table, "columns", table)])
         frame, n = select(table, self.columns)
-        frame = frame.fill_nan(None)  # polars puts NaN above every number: age >= 65 would hold
+        # polars ranks NaN above every number, so that age >= 65 would hold.
+        frame = frame.fill_nan(None)
         out = np.empty((n, len(self)), dtype=np.bool_)
         nulls: dict[str, int] = {}
         for g, (name, expr) in enumerate(zip(self.names, self._expressions(), strict=True)):
@@ -193,17 +215,19 @@ class Groups:
         if nulls:
             counts = ", ".join(f"{name}: {count}" for name, count in nulls.items())
             warnings.warn(
-                f"missing values decide membership for some of {n} rows, which count as "
-                f"not members ({counts})",
+                f"missing values leave open whether some of {n} rows belong to a group, and these "
+                f"rows count as not belonging to it ({counts})",
                 GCFCPWarning,
                 stacklevel=2,
             )
         return out
 
     def check(self, membership: Any, *, label_dependent: bool = False) -> Bools:
-        """The caller's matrix as C-contiguous bool (n, G), or (n, L, G) if `label_dependent`.
+        """The caller's membership as a C-contiguous bool matrix (n, G), or an error.
 
-        Anything array-like is taken; numbers are taken if every one of them is exactly 0 or 1.
+        Anything array-like is accepted. Numbers are accepted if each of them is exactly 0 or 1.
+
+        label_dependent: Whether membership depends on the label, so that its shape is (n, L, G).
         """
         self._check_order(membership)
         try:
@@ -216,22 +240,23 @@ class Groups:
         if array.shape[-1] != len(self):
             raise GCFCPError(
                 f"membership has {array.shape[-1]} columns for {len(self)} groups "
-                f"({_listed(self.names)})"
+                f"({_listed(self.names)}): give one column for each group"
             )
         if array.dtype != np.bool_:
             self._check_binary(array)
         return np.ascontiguousarray(array, dtype=np.bool_)
 
     def _check_order(self, membership: Any) -> None:
-        """A frame that knows its column names must have them in the order of the groups."""
+        """Raise an error if a frame has the groups as columns, but in another order."""
         columns = [str(column) for column in getattr(membership, "columns", ())]
         if sorted(columns) == sorted(self.names) and columns != list(self.names):
             raise GCFCPError(
                 f"membership has columns {_listed(columns)} but the groups are "
-                f"{_listed(self.names)}: put them in this order"
+                f"{_listed(self.names)}: put the columns in the order of the groups"
             )
 
     def _check_binary(self, array: NDArray[Any]) -> None:
+        """Raise an error that names the first entry that is not 0, 1, true or false."""
         if array.dtype == object:
             numbers = (bool, int, float, np.bool_, np.number)
             flat = [isinstance(v, numbers) and v in (0, 1) for v in array.ravel()]
@@ -248,6 +273,7 @@ class Groups:
             )
 
     def _expressions(self) -> list[pl.Expr]:
+        """The expression of each group: its condition, or its column if there are no conditions."""
         import polars as pl
 
         if self.predicates is None:
@@ -256,6 +282,7 @@ class Groups:
         return [parse(name, predicate) for name, predicate in parsed]
 
     def _check_columns(self, present: list[str]) -> None:
+        """Raise an error if a group needs a column that is not among those present."""
         for name, expr in zip(self.names, self._expressions(), strict=True):
             for column in expr.meta.root_names():
                 if column not in present:
@@ -265,10 +292,11 @@ class Groups:
                     )
 
     def _evaluate(self, frame: pl.DataFrame, name: str, expr: pl.Expr) -> pl.Series:
+        """The membership of one group as a Boolean column, in which null means a missing value."""
         import polars as pl
 
         try:
-            # A constant such as TRUE yields one value, which NumPy spreads over the rows.
+            # A constant such as TRUE gives one value, which NumPy later repeats for all rows.
             column = frame.select(expr.alias("member")).to_series()
         except pl.exceptions.PolarsError as error:
             raise GCFCPError(f"group {name!r}: {first_line(error)}") from None
@@ -284,6 +312,7 @@ class Groups:
 
 
 def _checked_names(names: Any) -> tuple[str, ...]:
+    """The names as a tuple, or an error that says which one cannot be used."""
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise GCFCPError(f"groups must be a list of names, not {names!r:.80}")
     checked = tuple(names)
@@ -301,11 +330,14 @@ def _checked_names(names: Any) -> tuple[str, ...]:
 def _checked_predicates(
     names: tuple[str, ...], predicates: Iterable[Any] | None
 ) -> tuple[str, ...] | None:
+    """The conditions without blanks at their ends, or an error that says which cannot be used."""
     if predicates is None:
         return None
     checked = (predicates,) if isinstance(predicates, str) else tuple(predicates)
     if len(checked) != len(names):
-        raise GCFCPError(f"{len(checked)} conditions for {len(names)} groups: give one for each")
+        raise GCFCPError(
+            f"there are {len(checked)} conditions for {len(names)} groups: give one for each group"
+        )
     for name, predicate in zip(names, checked, strict=True):
         if not isinstance(predicate, str):
             raise GCFCPError(
@@ -318,11 +350,13 @@ def _checked_predicates(
 
 
 def _toml_string(text: str) -> str:
-    # JSON's escapes are TOML's, but for DEL, which TOML wants escaped and JSON leaves alone.
+    """The text as a TOML string in double quotes."""
+    # TOML understands every escape of JSON. It also wants DEL escaped, which JSON does not do.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _listed(names: Iterable[str], limit: int = 20) -> str:
+    """The first `limit` names with commas between them, and how many there are if not all."""
     listed = list(names)
     more = f", ... ({len(listed)} in all)" if len(listed) > limit else ""
     return ", ".join(listed[:limit]) + more

@@ -1,4 +1,4 @@
-"""The columns that conditions read, from whatever data frame somebody has."""
+"""The columns that conditions need, read from any kind of data frame."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def table_of(data: Any) -> Any:
-    """`data` as something whose columns are known: a mapping, a pandas or a polars frame."""
+    """The data as an object whose columns are known: a mapping, or a pandas or polars frame."""
     import polars as pl
 
     if isinstance(data, pl.LazyFrame):
@@ -31,7 +31,7 @@ def table_of(data: Any) -> Any:
 
 
 def select(table: Any, columns: tuple[str, ...]) -> tuple[pl.DataFrame, int]:
-    """The named columns as a polars frame, and the number of rows (also if no column is named)."""
+    """The named columns as a polars frame, and the number of rows, even if no column is named."""
     import polars as pl
 
     names = list(columns)
@@ -40,12 +40,13 @@ def select(table: Any, columns: tuple[str, ...]) -> tuple[pl.DataFrame, int]:
     if not isinstance(table, Mapping):
         return (_read(pl.from_pandas, table[names]) if names else pl.DataFrame()), len(table)
     if not table:
-        raise GCFCPError("the data have no columns")
+        raise GCFCPError("the data have no columns, so the number of rows is unknown")
     frame = _read(pl.DataFrame, {name: _column(name, table[name]) for name in names})
     return frame, frame.height if names else len(next(iter(table.values())))
 
 
 def _column(name: str, values: Any) -> Any:
+    """The values of one column of a mapping in a form that polars reads."""
     import polars as pl
 
     if _is_pandas(values, "Series"):
@@ -54,11 +55,14 @@ def _column(name: str, values: Any) -> Any:
         return values
     array = np.asarray(values)
     if array.ndim != 1:
-        raise GCFCPError(f"column {name!r} has shape {array.shape}, expected one value a row")
+        raise GCFCPError(
+            f"column {name!r} has shape {array.shape}, expected one value for each row"
+        )
     return array
 
 
 def _read(reader: Callable[[Any], pl.DataFrame], data: Any) -> pl.DataFrame:
+    """What a reader of polars makes of the data, or a GCFCPError in one line."""
     import polars as pl
 
     try:
@@ -68,6 +72,9 @@ def _read(reader: Callable[[Any], pl.DataFrame], data: Any) -> pl.DataFrame:
 
 
 def _is_pandas(data: Any, kind: str) -> bool:
-    """Known by its class's name, so that pandas is never imported for someone who has none."""
+    """Whether the data are of this class of pandas.
+
+    The name of the class decides, so that pandas is never imported.
+    """
     classes = type(data).__mro__
     return any(c.__name__ == kind and c.__module__.split(".")[0] == "pandas" for c in classes)

@@ -1,8 +1,8 @@
-"""What SQL a group may be defined by: a condition that looks at one row only.
+"""The SQL that may define a group: a condition that looks at one row only.
 
-Guarantee: a row's groups do not depend on the other rows of its site, on the time or on chance.
-polars reads the SQL; nothing is evaluated as code. Only the row-wise functions listed below can be
-called, and aggregates, windows and subqueries are refused.
+Guarantee: The groups of a row do not depend on the other rows of its site, on the time or on
+chance. polars reads the SQL, and nothing is evaluated as code. Only the row-wise functions that are
+listed below can be called. Aggregates, windows and subqueries are refused.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from gcfcp.errors import GCFCPError
 if TYPE_CHECKING:
     import polars as pl
 
-MAX_PREDICATE = 4_000  # characters: deeper expressions could exhaust the parser's stack
+MAX_PREDICATE = 4_000  # A longer condition could be so nested that it exhausts the parser's stack.
 
-# What may stand before "(": words of the grammar, and functions whose value at a row depends on
-# that row alone. A list of what is allowed, because polars will learn new aggregates.
+# Only these words may stand before "(": words of the grammar, and functions whose value at a row
+# depends on that row alone. We list what is allowed, because polars will learn new aggregates.
 _GRAMMAR = """
     and or not in between like ilike rlike regexp is case when then else from for as
     decimal numeric varchar char
@@ -34,8 +34,10 @@ _ROW_WISE = """
     date date_part extract strptime
 """
 _MAY_OPEN = frozenset((_GRAMMAR + _ROW_WISE).split())
+# These words are refused anywhere: subqueries, windows, and constants that change with time.
 _REFUSED = {"select", "over", "current_date", "current_time", "current_timestamp"}
 _REFUSED |= {"localtime", "localtimestamp"}
+# Every character of a condition belongs to one of these tokens.
 _TOKEN = re.compile(
     r"""(?P<string>'(?:[^']|'')*')"""
     r"""|(?P<quoted>"(?:[^"]|"")*"|`[^`]*`)"""
@@ -49,30 +51,30 @@ _TOKEN = re.compile(
 
 
 def problem_of(predicate: str) -> str | None:
-    """Why a condition is not row-wise, or None. This is a matter of its words alone.
+    """Why a condition is not row-wise, as part of a sentence, or None if it is.
 
-    polars' own view of an expression tells an aggregate from a row-wise function only in some
-    versions and only at the root, so we decide on the tokens. What gets past here must still be
-    parsed by polars.
+    Only its tokens are looked at. polars can tell an aggregate from a row-wise function in some
+    versions only, and only at the root of an expression. What passes here must still be parsed by
+    polars.
     """
     if len(predicate) > MAX_PREDICATE:
-        return f"condition has {len(predicate)} characters, more than {MAX_PREDICATE}"
+        return f"condition has {len(predicate)} characters, and at most {MAX_PREDICATE} are allowed"
     if any(unicodedata.category(character) == "Cs" for character in predicate):
         return "condition cannot be written as UTF-8"
-    depth = 0  # of parentheses
-    previous = last = ""  # the kind and text of the last token that is not blank
-    adjacent = False  # no blank since then
+    depth = 0  # This many parentheses are open.
+    previous = last = ""  # These are the kind and the text of the last token that is not blank.
+    adjacent = False  # Whether no blank has followed that token.
     for token in _TOKEN.finditer(predicate):
         kind, text = token.lastgroup, token.group()
         if kind == "blank":
             adjacent = False
             continue
         if kind == "comment":
-            return "condition holds an SQL comment: use a TOML one (#)"
+            return "condition contains an SQL comment: write a TOML comment (#) instead"
         if kind == "word" and (text.lower() in _REFUSED or "$" in text):
             return f"condition uses {text}: a group must be defined row by row"
         if kind in ("string", "quoted") and previous == "word" and adjacent:
-            return f"condition holds {last}{text[0]}: put a blank before the quotation mark"
+            return f"condition contains {last}{text[0]}: put a blank before the quotation mark"
         if kind == "open" and _is_foreign_call(previous, last):
             return (
                 f"condition calls {last}(), which is not one of the row-wise functions: "
@@ -80,20 +82,23 @@ def problem_of(predicate: str) -> str | None:
             )
         depth += (text == "(") - (text == ")")
         if depth < 0 or text == ";":
-            return f"condition holds a {text} too many: one condition a group"
+            return f"condition has one {text} too many: give one condition for each group"
         previous, last, adjacent = str(kind), text, True
-    return "condition has an open parenthesis" if depth else None
+    return "condition has an open parenthesis: close it" if depth else None
 
 
 def _is_foreign_call(kind: str, text: str) -> bool:
+    """Whether a "(" after this token would call something that is not row-wise."""
     return kind == "quoted" or (kind == "word" and text.lower() not in _MAY_OPEN)
 
 
 def parse(name: str, predicate: str) -> pl.Expr:
+    """The condition of a group as an expression of polars, or a GCFCPError that names the group."""
     import polars as pl
 
     try:
-        # In parentheses, because some versions read as far as they understand and drop the rest.
+        # Without the parentheses, some versions stop where they no longer understand the condition
+        # and silently drop the rest.
         return pl.sql_expr(f"({predicate})")
     except pl.exceptions.PolarsError as error:
         raise GCFCPError(
@@ -102,4 +107,5 @@ def parse(name: str, predicate: str) -> pl.Expr:
 
 
 def first_line(error: BaseException) -> str:
+    """The first 300 characters of the first line of an error's message, or the error's type."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

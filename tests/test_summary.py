@@ -1,4 +1,4 @@
-"""What leaves a client: the same bytes for the same data, nothing more than said, or an error."""
+"""The same data give the same bytes, and these tell no more than they say. All else is refused."""
 
 import json
 import math
@@ -175,7 +175,7 @@ def test_a_stream_gives_the_same_summary():
 
 
 def read_by_the_book(data):
-    """Written from the docstrings of gcfcp.codec and gcfcp.summary.layout and nothing else."""
+    """A reader written only from the docstrings of gcfcp.codec and gcfcp.summary.layout."""
     length = int.from_bytes(data[8:12], "little")
     header, body = json.loads(data[12 : 12 + length]), data[12 + length : -32]
     a, m, w = header["atoms"], header["centroids"], header["width"]
@@ -231,7 +231,7 @@ def test_it_is_small():
         score=gcfcp.scores.RAPS(), model="sha256:" + "0" * 64,
     )  # fmt: skip
     assert int.from_bytes(named.to_bytes()[8:12], "little") < 1000
-    assert header < 1700  # with sixteen conditions, which are 500 characters by themselves
+    assert header < 1700  # The sixteen conditions alone have 500 characters.
     assert (len(data) - header) / len(s.values) <= 12
 
 
@@ -248,7 +248,7 @@ def test_large_clusters_still_take_twelve_bytes_a_centroid():
 
 
 def rewritten(s, body=None, **fields):
-    """The summary's bytes with a header of one's own and a checksum that is right."""
+    """The bytes of the summary with other fields in its header, and a correct checksum."""
     data = s.to_bytes()
     length = int.from_bytes(data[8:12], "little")
     header = json.loads(data[12 : 12 + length])
@@ -276,7 +276,7 @@ def body_of(s):
 
 
 def refused(data, words=None):
-    """One GCFCPError of one line, and no more memory than the file's size warrants."""
+    """Reading raises a GCFCPError of one line, and takes no more memory than the file's size."""
     tracemalloc.start()
     try:
         with pytest.raises(GCFCPError, match=words) as error:
@@ -309,9 +309,9 @@ def test_every_truncation_and_every_flipped_bit_is_refused():
 def test_a_hostile_header_is_refused_field_by_field(key, value):
     s = summary(40, delta=5)
     if (key, value) in [("model", None), ("predicates", None), ("members", [])]:
-        return  # what it says already
+        return  # The summary has this value already.
     if (key, value) in [("parameters", {}), ("suppressed_groups", []), ("delta", 2**70)]:
-        return  # what it says already, or a number like others
+        return  # The summary has this value already, or could have it.
     refused(rewritten(s, **{key: value}))
 
 
@@ -348,8 +348,8 @@ def test_a_hostile_header_is_refused_field_by_field(key, value):
         ({"atoms": 2**62}, "header asks for"),
         ({"centroids": 2**62}, "header asks for"),
         ({"atoms": 2**40, "centroids": 0}, "header asks for"),
-        ({"width": 9}, "make no sense"),
-        ({"width": 0}, "make no sense"),
+        ({"width": 9}, "width is not 1 to 8"),
+        ({"width": 0}, "width is not 1 to 8"),
         ({"more": 1}, "one way"),
     ],
 )  # fmt: skip
@@ -387,16 +387,16 @@ def test_a_body_that_does_not_fit_is_refused():
     def number(i, value):
         return altered(at[4] + 8 * i, struct.pack("<d", value))
 
-    refused(altered(0, bytes(body_of(s)[:1]) * 2), "each of them once")  # an atom twice
-    refused(altered(0, b"\xff"), "ascending|one way")  # bits of groups that there are not
-    refused(altered(0, b"\x81"), "one way")  # the same atom, a bit of the padding set
+    refused(altered(0, bytes(body_of(s)[:1]) * 2), "occurs twice")  # An atom stands there twice.
+    refused(altered(0, b"\xff"), "ascending|one way")  # There are no groups for some of these bits.
+    refused(altered(0, b"\x81"), "one way")  # It is the same atom with one bit of the padding set.
     refused(altered(0, b"\x00"), "no group")
     refused(altered(at[1], b"\x00"), "at least one centroid")
-    refused(altered(at[1], b"\x01"), "each centroid an atom")
-    refused(altered(at[1], b"\xff"), "more centroids than there are")
-    refused(altered(at[2], b"\xff"), "larger than its atom")
+    refused(altered(at[1], b"\x01"), "each centroid must be part of an atom")
+    refused(altered(at[1], b"\xff"), "more centroids than the file")
+    refused(altered(at[2], b"\xff"), "above its number of records")
     refused(altered(at[3], b"\x00"), "below min_count")
-    refused(altered(at[3], b"\xff"), "add up|larger")
+    refused(altered(at[3], b"\xff"), "add up|above its number")
     refused(number(0, math.nan), "NaN")
     refused(number(0, -math.inf), "-inf")
     refused(number(0, 1e9), "ascending")
@@ -407,7 +407,7 @@ def test_a_body_that_does_not_fit_is_refused():
 
 
 def test_counts_that_overflow_are_refused():
-    """Sizes and counts that add up only modulo 2**64."""
+    """These sizes and counts add up only modulo 2**64."""
     groups = Groups([f"g{i}" for i in range(16)])
     a = m = 4096
     keys = np.arange(1, a + 1, dtype=">u2").tobytes()
@@ -422,11 +422,11 @@ def test_counts_that_overflow_are_refused():
         body = keys + whole.view(np.uint8).reshape(-1, 8)[:, :7].tobytes() + values
         return resealed(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode(), body)
 
-    huge = np.full(a, 2**52, dtype=np.uint64)  # 4096 of them are 2**64
+    huge = np.full(a, 2**52, dtype=np.uint64)  # 4096 of these add up to 2**64.
     ones = np.ones(a, dtype=np.uint64)
-    refused(file(huge, ones), "more centroids than there are")
+    refused(file(huge, ones), "more centroids than the file")
     refused(file(ones, huge), "more than 2\\*\\*53")
-    refused(file(ones, huge * 4), "beyond 2\\*\\*53")
+    refused(file(ones, huge * 4), "not below 2\\*\\*53")
 
 
 def test_wrong_files_are_named(tmp_path):
@@ -574,16 +574,17 @@ def test_no_centroid_and_no_atom_stands_for_fewer_than_min_count(kind, represent
     assert np.array_equal(s.membership, rows[~small])
     assert s.suppressed == counts[small].sum()
     assert s.n == 600
-    # Conservative in every group, and never more than there is.
+    # The bound of each group is not below the truth, nor above the number of all suppressed.
     hidden = counts[small] @ rows[small]
     assert (np.array(s.suppressed_groups) >= hidden).all()
     assert max(s.suppressed_groups) <= s.suppressed
     if representative == "upper":
         exact = np.isin(s.values[np.isfinite(s.values)], scores)
         assert not exact.any()
-        # A maximum of zero shows through the rounding, which is owned up to.
+        # A maximum of 0 can be recognised in spite of the rounding, and this is reported.
         assert (s.disclosure.exact_scores > 0) == (kind == "discrete" and m < 30)
-        for i, row in enumerate(s.membership):  # still an upper bound of the CDF's place
+        # At each representative, the summary counts no more records than there are up to it.
+        for i, row in enumerate(s.membership):
             own = np.sort(scores[(membership == row).all(axis=1)])
             at = s.values[s.start[i] : s.start[i + 1]]
             reached = np.cumsum(s.counts[s.start[i] : s.start[i + 1]])
@@ -603,11 +604,11 @@ def test_the_limit_of_the_score_is_not_passed():
 
 
 def test_suppressed_records_do_not_give_away_their_atom():
-    """Summaries with no, one, ... m - 1 hidden members of a group bound it alike."""
+    """The bound of a group is the same for 0, 1, ..., m - 1 suppressed members."""
     m, groups = 5, Groups(["all", "a", "b"])
 
     def hiding(small):
-        """80 records that are described, four that are not."""
+        """A summary of 80 records that are described and four that are not."""
         rows = [[1, 0, 0]] * 40 + [[1, 1, 1]] * 40 + small
         scores = np.random.default_rng(0).random(len(rows))
         return summarize(scores, np.array(rows), groups=groups, client="k", min_count=m)
@@ -629,7 +630,7 @@ def test_many_suppressed_records_are_bounded_by_multiples():
     ] * 40
     s = summarize(np.arange(85.0), rows, groups=groups, client="k", min_count=5)
     assert s.suppressed == 45
-    assert s.suppressed_groups == (45, 25, 25, 25, 25)  # 24 of them in each, 45 in all
+    assert s.suppressed_groups == (45, 25, 25, 25, 25)  # Each of a, b, c and d has 24.
 
 
 def test_everything_suppressed_is_still_a_summary():

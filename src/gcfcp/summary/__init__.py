@@ -1,12 +1,12 @@
-"""What a client sends: its summary, the bytes of it, and who signed it.
+"""What a client sends: its summary, the bytes of the summary, and signatures.
 
-| module       | what it is for                                               |
-|--------------|--------------------------------------------------------------|
-| `client`     | `summarize`: scores and memberships in, a summary out        |
+| module       | what it is for                                                |
+|--------------|---------------------------------------------------------------|
+| `client`     | `summarize`: makes a summary of scores and memberships        |
 | `summary`    | `ClientSummary`: the summary itself, and what must hold in it |
-| `disclosure` | what a summary tells about the records behind it             |
-| `layout`     | the bytes of a summary                                       |
-| `signatures` | who sent a file, and the keys that are known                 |
+| `disclosure` | what a summary tells about the records behind it              |
+| `layout`     | the bytes of a summary                                        |
+| `signatures` | who sent a file, and the keys that a server knows             |
 """
 
 from gcfcp.summary import signatures

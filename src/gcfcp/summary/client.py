@@ -1,19 +1,25 @@
-"""The client's side of Algorithm 1: scores and memberships in, a small summary out.
+"""The client's side of Algorithm 1: it turns scores and memberships into a small summary.
 
-`summarize` splits the scores by atom, compresses each atom into a T-Digest of plain counts and
-returns a `ClientSummary`, the only thing that leaves the site.
+`summarize` divides the scores by atom, compresses those of each atom into a T-Digest of plain
+counts, and returns a `ClientSummary`. Nothing else leaves the site.
 
-Disclosure control: with `min_count=m` every centroid stands for at least m records, and an atom
-with fewer than m records is not described. Its records are still counted, so that the promise
-holds: the summary bounds how many there are in each group, and the server takes them as scores of
-+inf. The bound of a group is the next multiple of m above their number, but no more than are
-suppressed in all: it is the same whether j m or j m + m - 1 of them are there, none included. Only
-for a group without a single record it is 0. With `upper` no record's exact score leaves when m > 1,
-except a score of exactly 0, which has no digits to round (`digest.ROUNDED_BITS`;
-`Disclosure.exact_scores` counts these). The number of records n_k, which weighs the client, always
-leaves.
+Disclosure control: With `min_count=m` every centroid stands for at least m records, and an atom of
+fewer than m records is suppressed, which means that it is not described. The promise must hold for
+suppressed records too. The summary therefore states an upper bound on their number in each group,
+and the server treats them as scores of +inf.
 
-Cost: one sort of the scores.
+- The bound of a group is the next multiple of m above the number of its suppressed records, but at
+  most the number of all suppressed records. With m = 5 and 100 suppressed records, a group that has
+  0 to 4 of them has the bound 5, and one that has 5 to 9 has the bound 10. The bound is 0 for a
+  group to which no record of the client belongs, and for all groups if nothing is suppressed.
+- With `upper` and m > 1 every representative is rounded up, so that it does not reveal the exact
+  score of a record. There are three exceptions. A score of exactly 0 can be recognised
+  (`Disclosure.exact_scores` counts these; see `digest.ROUNDED_BITS`). A score of +inf stays +inf. A
+  representative that would pass the score's upper limit, such as 1, becomes that limit.
+- The number of records n_k always leaves the site, because the weight of the client depends on it.
+  So does the number of suppressed records.
+
+Cost: The scores of each atom are sorted once.
 """
 
 from __future__ import annotations
@@ -47,21 +53,34 @@ def summarize(
     score: Any = None,
     model: str | None = None,
 ) -> ClientSummary:
-    """Summarise one client's calibration scores: Algorithm 1, client side.
+    """Summarise the calibration scores of one client: Algorithm 1, client side.
 
-    scores: n_k nonconformity scores; +inf is allowed, NaN is an error. membership: (n_k, G), from
-    `groups.membership(frame)` or any 0/1 matrix. delta: clusters per atom are about delta / 2.
-    representative: "upper" (no coverage loss at any delta) or "mean" (the paper's). min_count: see
-    the module. score: one of `gcfcp.scores`, any object with a name, or a name; model: any
-    fingerprint. The server refuses to mix different ones.
+    - `scores`: The n_k nonconformity scores. +inf is allowed, and NaN is an error.
+    - `membership`: Which groups each record belongs to, of shape (n_k, G): the result of
+      `groups.membership(frame)`, or any matrix of 0 and 1.
+    - `groups`: The family of groups, which is the same for all clients.
+    - `client`: The name of this client.
+    - `delta`: How fine the digests are: each atom has about delta / 2 clusters.
+    - `representative`: What stands for a cluster: "upper", its largest score, which loses no
+      coverage at any delta, or "mean", its mean, as in the paper.
+    - `min_count`: The smallest number of records that an atom or a cluster of the summary may stand
+      for. Smaller atoms are suppressed: they are not described, and count as scores of +inf.
+    - `score`: The score that was used: one of `gcfcp.scores`, another object with a name, or a
+      name.
+    - `model`: A fingerprint of the model, in any form.
+
+    The server refuses to calibrate summaries of different scores or models together.
     """
     if not isinstance(groups, Groups):
-        raise GCFCPError(f"groups={groups!r:.60} is no family: give gcfcp.Groups([...])")
+        raise GCFCPError(
+            f"groups={groups!r:.60} is not a family of groups: give gcfcp.Groups([...])"
+        )
     values = checks.scores("scores", scores)
     matrix = groups.check(membership)
     if len(matrix) != len(values):
         raise GCFCPError(
-            f"there are {len(values)} scores and {len(matrix)} membership rows: give one row each"
+            f"there are {len(values)} scores and {len(matrix)} membership rows: give one row for "
+            "each score"
         )
     atoms = find_atoms(matrix)
     order = np.argsort(atoms.index, kind="stable")
@@ -95,10 +114,13 @@ def assemble(
     score: Any,
     model: str | None,
 ) -> ClientSummary:
-    """A summary from the scores of each atom.
+    """The summary of scores that are already divided by atom.
 
-    An atom's scores are an array of its own (sorted in place here) or a `DigestBuilder` that has
-    seen them all.
+    - `by_atom`: The scores of each atom, in the order of `membership`: an array, which is sorted in
+      place here, or a `DigestBuilder` that has seen all of them.
+    - `membership`: The atoms as distinct membership rows (a, G), in ascending order.
+
+    The other arguments are those of `summarize`.
     """
     checks.name("client", client)
     delta, min_count = checks.delta(delta), checks.min_count(min_count)
@@ -109,13 +131,14 @@ def assemble(
     in_group, n = membership.any(axis=1), int(counts.sum())
     if not in_group.all():
         _warn_of_uncovered(client, int(counts[~in_group].sum()), n)
-    # Records in no group are suppressed like others: their number would describe them.
+    # Fewer than min_count records in no group are suppressed like any small atom, because even
+    # their number would describe them.
     small = counts < min_count
     kept = np.flatnonzero(in_group & ~small)
     digests = [_digest(by_atom[i], delta, representative, min_count, limit) for i in kept]
     suppressed = int(counts[small].sum())
     hidden = counts[small] @ membership[small]
-    # The bound lies above the number itself, so that none and one look alike; see the module.
+    # The bound lies above the number itself, so that 0 hidden records look like 1 (see the module).
     bound = np.minimum((hidden // min_count + 1) * min_count, suppressed)
     return ClientSummary(
         client=client,
@@ -140,19 +163,21 @@ def assemble(
 
 
 def _warn_of_uncovered(client: str, outside: int, n: int) -> None:
+    """Warn that `outside` of the n records of a client belong to no group."""
     warnings.warn(
-        f"{client}: {outside} of {n} records belong to no group and have no part in any promise; "
-        "Groups.with_all() adds a group that everyone belongs to",
+        f"{client}: {outside} of {n} records belong to no group, so no coverage is promised for "
+        "them; Groups.with_all() adds a group that every record belongs to",
         GCFCPWarning,
         stacklevel=4,
     )
 
 
 def rounding_limit(score: Any, representative: Representative, min_count: int) -> float | None:
-    """The limit that rounded representatives must not pass; None where none is known or needed.
+    """The upper limit of the score, which rounding must not pass, or None if there is none.
 
-    Representatives are rounded up with `upper` and a `min_count` above 1. A score that never
-    passes 1 is then never rounded beyond 1.
+    Representatives are rounded up with `upper` and a `min_count` above 1. Those of a score that is
+    never above 1 are then not rounded beyond 1. The limit is None where nothing is rounded, and for
+    scores without a known finite limit.
     """
     if representative != "upper" or min_count <= 1:
         return None
@@ -165,6 +190,7 @@ def rounding_limit(score: Any, representative: Representative, min_count: int) -
 def _digest(
     scores: Any, delta: float, representative: Representative, min_count: int, limit: float | None
 ) -> TDigest:
+    """The digest of one atom, from its scores or from the builder that has seen them."""
     if hasattr(scores, "digest"):
         return scores.digest()  # type: ignore[no-any-return]
     scores.sort()

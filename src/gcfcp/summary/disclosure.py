@@ -1,4 +1,4 @@
-"""What a summary tells about the records behind it."""
+"""What a summary tells about the records behind it, counted before the summary is sent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from gcfcp.digest import ROUNDED_BITS
 if TYPE_CHECKING:
     from gcfcp.summary.summary import ClientSummary
 
-_ROUNDED_ZERO = 2.0 ** (-1021 - ROUNDED_BITS)  # A maximum of exactly 0 is rounded up to this.
+# A maximum of exactly 0 is rounded up to this number.
+_ROUNDED_ZERO = 2.0 ** (-1021 - ROUNDED_BITS)
 
 
 @dataclass(frozen=True)
@@ -20,18 +21,19 @@ class Disclosure:
     """What a summary tells about the records behind it, in numbers."""
 
     client: str
-    records: int
-    atoms: int
-    centroids: int
-    smallest_atom: int  # records in the smallest atom that is described; 0 if there is none
-    smallest_centroid: int  # records that the smallest centroid stands for; 0 if there is none
-    exact_scores: int  # centroids known to hold some record's exact score
-    suppressed: int  # records in atoms that are too small to be described
-    uncovered: int  # records in no group
-    min_count: int
-    bytes: int
+    records: int  # All records of the client, n_k.
+    atoms: int  # How many atoms are described.
+    centroids: int  # How many centroids describe them.
+    smallest_atom: int  # The records of the smallest atom that is described, or 0 without any.
+    smallest_centroid: int  # The records that the smallest centroid stands for, or 0 without any.
+    exact_scores: int  # How many centroids are known to be the exact score of some record.
+    suppressed: int  # How many records are in atoms that are too small to be described.
+    uncovered: int  # How many records belong to no group.
+    min_count: int  # The smallest number of records that an atom or a centroid may stand for.
+    bytes: int  # The size of the file.
 
     def __str__(self) -> str:
+        """The numbers in sentences, for people."""
         raw = 8 * self.records
         shown = (
             f"{self.atoms:,} atoms are described, the smallest of {self.smallest_atom:,} records"
@@ -69,11 +71,11 @@ def disclosure_of(summary: ClientSummary) -> Disclosure:
 
 
 def _exact_scores(summary: ClientSummary) -> int:
-    """How many centroids are known to hold some record's exact score.
+    """How many centroids are known to be the exact score of some record.
 
-    A maximum is a record's score unless it was rounded up, and zero shows through the rounding (see
-    `digest.ROUNDED_BITS`). The mean of one record is its score. The mean of several records is a
-    score if all of them are equal, which nobody can tell from here.
+    A maximum is the score of a record unless it was rounded up, and a score of 0 can be recognised
+    even then (see `digest.ROUNDED_BITS`). The mean of one record is its score. The mean of several
+    records is the score of one if all of them are equal, but nobody can tell this from the summary.
     """
     if summary.representative == "mean":
         return int(np.count_nonzero(summary.counts == 1))

@@ -1,18 +1,49 @@
 """The bytes of a summary.
 
-They are kind b"S", version 1 of the container in `codec`. The header's fields are those of
-`ClientSummary` plus `atoms` = a, `centroids` = m and `width` = w. The body is
+A summary is a container (see `codec`) of kind b"S" and format version 1. Its header has exactly
+these fields, where G is the number of groups:
 
-    a * ceil(G / 8) bytes   key of each atom: its membership, packed as numpy.packbits does
-    a integers              centroids of each atom          } little-endian,
-    a integers              certified error of each atom    } unsigned,
-    m integers              counts                          } w bytes each
-    m float64               representatives, little-endian
+| field               | JSON           | what it says                                             |
+|---------------------|----------------|----------------------------------------------------------|
+| `client`            | string         | the name of the client                                   |
+| `n`                 | integer        | n_k, the number of all its records                       |
+| `delta`             | number         | how fine the digests are                                 |
+| `representative`    | string         | "upper" or "mean"                                        |
+| `groups`            | list           | the names of the G groups, in order                      |
+| `predicates`        | list or null   | the conditions of the groups, if they have any           |
+| `fingerprint`       | string         | the fingerprint of the groups                            |
+| `score`             | string         | the name of the score                                    |
+| `parameters`        | object         | the parameters of the score                              |
+| `model`             | string or null | the fingerprint of the model, if one was given           |
+| `min_count`         | integer        | the smallest number of records of a centroid             |
+| `suppressed`        | integer        | the number of suppressed records                         |
+| `suppressed_groups` | list           | upper bounds on these by group; [] if there are none     |
+| `uncovered`         | integer        | the number of other records that belong to no group      |
+| `members`           | list           | [client, n_k] of each member, by name; [] for one client |
+| `library`           | string         | what wrote the summary, such as "gcfcp 0.2.0"            |
+| `atoms`             | integer        | a, the number of described atoms                         |
+| `centroids`         | integer        | m, the number of centroids of all atoms                  |
+| `width`             | integer        | w, the number of bytes of an integer in the body         |
 
-Atoms stand in ascending order of their keys, and within each atom the representatives ascend.
+The body follows without gaps. Its integers are unsigned and little-endian, w bytes each:
 
-Cost: a summary takes 8 + w bytes for each centroid and a header of some hundred bytes. w is the
-least number of bytes that holds every count: 3 or less up to 16.7 million records a centroid.
+    a * ceil(G / 8) bytes   for each atom its key: G bits, one for each group, as numpy.packbits
+                            packs them; the first group is the highest bit of the first byte, and
+                            the last byte is filled with zeros
+    a integers              for each atom the number of its centroids, at least 1
+    a integers              for each atom its certified error, in records
+    m integers              for each centroid the number of records that it stands for
+    m float64               for each centroid its representative, little-endian; the last of an
+                            atom may be +inf
+
+Atoms stand in ascending order of their keys. The centroids of the first atom come first, then those
+of the second, and so on; the representatives of an atom ascend strictly. w is the smallest number
+of bytes, at least 1, that holds every integer of the body. The counts of all centroids,
+`suppressed` and `uncovered` add up to n. A summary can be written in one way only, and a reader
+refuses bytes that are written in another.
+
+Cost: 8 + w bytes for each centroid, ceil(G / 8) + 2 w bytes for each atom, and a header of some
+hundred bytes. As long as no integer of the body is above 16,777,215, w is at most 3.
 """
 
 from __future__ import annotations
@@ -32,7 +63,7 @@ _KIND, _VERSION = b"S", 1
 
 
 def encode(summary: ClientSummary) -> bytes:
-    """The bytes of a summary: the same data, in any row order, give the same ones."""
+    """The bytes of a summary. The same data give the same bytes, in any order of the rows."""
     sizes = np.diff(summary.start)
     whole = np.concatenate([sizes, summary.errors, summary.counts])
     width = max(1, -(-int(whole.max(initial=0)).bit_length() // 8))
@@ -64,33 +95,33 @@ def encode(summary: ClientSummary) -> bytes:
 
 
 def unpack(data: bytes, name: str) -> tuple[dict[str, Any], memoryview]:
-    """Header and body of the bytes, as far as the container goes."""
+    """The header and the body of the bytes, with only the container checked."""
     return codec.unpack(data, _KIND, _VERSION, name)
 
 
 def fields(header: dict[str, Any], body: memoryview) -> dict[str, Any]:
-    """The fields of the `ClientSummary` that header and body describe.
+    """The fields of the `ClientSummary` that a header and a body describe.
 
-    Only what is needed to take the body apart is checked here; the summary checks the rest itself.
+    Only what is needed to take the body apart is checked here. The summary checks the rest itself.
     """
     groups = Groups.from_dict(header, "groups")
     a, m, width = header["atoms"], header["centroids"], header["width"]
     if not all(type(k) is int and k >= 0 for k in (a, m, width)) or not 1 <= width <= 8:
-        raise GCFCPError("its counts of atoms and centroids make no sense")
+        raise GCFCPError("atoms, centroids and width are not whole numbers, or width is not 1 to 8")
     key = -(-len(groups) // 8)
     sizes = [a * key, a * width, a * width, m * width, m * 8]
     if sum(sizes) != len(body):
-        raise GCFCPError(f"its body has {len(body)} bytes where its header asks for {sum(sizes)}")
+        raise GCFCPError(f"its body has {len(body)} bytes, but its header asks for {sum(sizes)}")
     ends = np.cumsum(sizes)
     keys = np.frombuffer(body[: ends[0]], dtype=np.uint8).reshape(a, key)
     padded = np.zeros((2 * a + m, 8), dtype=np.uint8)
     padded[:, :width] = np.frombuffer(body[ends[0] : ends[3]], dtype=np.uint8).reshape(-1, width)
     whole = padded.view("<u8")[:, 0]
     if whole.max(initial=0) >= 2**53:
-        raise GCFCPError("a count is beyond 2**53")
+        raise GCFCPError("a count is not below 2**53")
     whole = whole.astype(np.int64)
     if whole[:a].max(initial=0) > m:
-        raise GCFCPError("an atom has more centroids than there are")
+        raise GCFCPError("an atom has more centroids than the file")
     membership = np.unpackbits(keys, axis=1, count=len(groups)).view(bool)
     members = header["members"]
     return {

@@ -1,17 +1,17 @@
 """The summary itself: the one thing that leaves a client.
 
 For each described atom a summary holds the representatives of its clusters of scores, and how many
-records each stands for. It holds counts and no weights, because within a client all scores weigh
-the same. The weights pi_k / (n_k + 1) are the server's business, so the mixture can be changed
-later without another round.
+records each of them stands for. It holds counts and not weights, because all scores of a client
+weigh the same. The server computes the weights pi_k / (n_k + 1), so the mixture can be changed
+later without asking the clients again.
 
-| here             | paper                                   |
-|------------------|-----------------------------------------|
-| `n`              | n_k                                     |
-| `membership`     | Phi_A of the active atoms A in A_k^+    |
-| `values`         | S-bar_{k,A,c}                           |
-| `counts`         | W_{k,A,c} (n_k + 1) / pi_k              |
-| `errors` / count | certified sup |p_A - p-hat_A| of atom A |
+| here             | paper                                             |
+|------------------|---------------------------------------------------|
+| `n`              | n_k                                               |
+| `membership`     | Phi_A of the active atoms A in A_k^+              |
+| `values`         | S-bar_{k,A,c}                                     |
+| `counts`         | W_{k,A,c} (n_k + 1) / pi_k                        |
+| `errors` / count | a bound on sup abs(p_A - p-hat_A) for each atom A |
 """
 
 from __future__ import annotations
@@ -36,28 +36,30 @@ from gcfcp.version import LIBRARY
 
 @dataclass(frozen=True, eq=False)
 class ClientSummary:
-    """What one client (or one aggregator of clients) sends. Two summaries are equal if their
-    bytes are."""
+    """What one client, or one aggregator of several clients, sends to the server.
+
+    Two summaries are equal if their bytes are.
+    """
 
     client: str
-    n: int
+    n: int  # The number of all records, described or not.
     delta: float
-    representative: str
+    representative: str  # What stands for a cluster: "upper" or "mean".
     groups: Groups
-    score: str
-    parameters: dict[str, Any]
-    model: str | None
-    min_count: int
-    suppressed: int
-    suppressed_groups: tuple[int, ...]  # upper bounds, a group each
-    uncovered: int
-    members: tuple[tuple[str, int], ...]  # (client, n_k): itself, unless it is an aggregate
-    membership: Bools = field(repr=False)  # (a, G)
-    start: Ints = field(repr=False)  # (a + 1,): atom i owns values[start[i]:start[i + 1]]
-    values: Floats = field(repr=False)
-    counts: Ints = field(repr=False)
-    errors: Ints = field(repr=False)  # (a,): in records
-    library: str = LIBRARY
+    score: str  # The name of the score.
+    parameters: dict[str, Any]  # The parameters of the score, as JSON values.
+    model: str | None  # A fingerprint of the model, if one was given.
+    min_count: int  # The smallest number of records that a centroid may stand for.
+    suppressed: int  # The number of records in atoms that are too small to be described.
+    suppressed_groups: tuple[int, ...]  # For each group, a bound on its suppressed records.
+    uncovered: int  # The number of records in no group that are not suppressed.
+    members: tuple[tuple[str, int], ...]  # Each client with its n_k; only itself if it is single.
+    membership: Bools = field(repr=False)  # (a, G): The described atoms, in ascending order.
+    start: Ints = field(repr=False)  # (a + 1,): Atom i has the values[start[i]:start[i + 1]].
+    values: Floats = field(repr=False)  # (m,): The representatives, ascending within an atom.
+    counts: Ints = field(repr=False)  # (m,): How many records each representative stands for.
+    errors: Ints = field(repr=False)  # (a,): The certified error of each atom, in records.
+    library: str = LIBRARY  # The name and version of what made the summary.
 
     def __post_init__(self) -> None:
         _check(self)
@@ -72,31 +74,35 @@ class ClientSummary:
 
     @property
     def atom_counts(self) -> Ints:
-        """Records of each described atom."""
+        """The number of records of each described atom, of shape (a,)."""
         return np.add.reduceat(self.counts, self.start[:-1]) if len(self.errors) else self.errors
 
     @property
     def disclosure(self) -> Disclosure:
-        """What leaves the site with this summary."""
+        """What this summary tells about the records behind it."""
         return disclosure_of(self)
 
     @property
     def is_aggregate(self) -> bool:
+        """Whether this is the merged summary of several clients."""
         return self.members != ((self.client, self.n),)
 
     def to_bytes(self) -> bytes:
-        """The summary as bytes: the same data, in any row order, give the same ones."""
+        """The bytes of the summary. The same data give the same bytes, in any order of the rows."""
         return layout.encode(self)
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str = "the summary") -> ClientSummary:
-        """Read a summary that may come from anyone; a GCFCPError says what is wrong with it."""
+        """Read a summary that may come from anyone. A GCFCPError says what is wrong with it.
+
+        name: What error messages call it.
+        """
         header, body = layout.unpack(data, name)
         with codec.reading(name, "summary"):
             summary = cls(**layout.fields(header, body))
-            # Whatever is added, padded or out of order would be written in another way.
+            # Additional, padded or unordered content would not be written in the same way again.
             if summary.to_bytes() != data:
-                raise GCFCPError("it is not written in the one way that the format has")
+                raise GCFCPError("it is not written in the one way that the format allows")
         return summary
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -110,14 +116,14 @@ class ClientSummary:
 
 
 def _check(s: ClientSummary) -> None:
-    """Everything that must hold between the fields of a summary, whoever made it."""
+    """Raise a GCFCPError unless everything holds that must hold between the fields of a summary."""
     checks.name("client", s.client)
     for name in ("score", "library") + (("model",) if s.model is not None else ()):
         checks.name(name, getattr(s, name))
     for name in ("n", "min_count", "suppressed", "uncovered"):
         checks.count(name, getattr(s, name))
     if s.n < 1 or s.min_count < 1:
-        raise GCFCPError(f"n={s.n} and min_count={s.min_count} must be at least 1")
+        raise GCFCPError(f"n={s.n} and min_count={s.min_count} must both be at least 1")
     if type(s.delta) not in (int, float) or s.delta > sys.float_info.max:
         raise GCFCPError(f"delta={s.delta!r:.60} is not a number that a file can hold")
     checks.delta(s.delta)
@@ -128,20 +134,23 @@ def _check(s: ClientSummary) -> None:
         type(k) is int and 0 <= k <= s.suppressed for k in s.suppressed_groups
     ):
         raise GCFCPError(
-            "suppressed_groups must hold a count for each group, of all that is suppressed at most"
+            "suppressed_groups must hold one count for each group, none above suppressed itself"
         )
     _check_arrays(s)
 
 
 def _check_arrays(s: ClientSummary) -> None:
+    """Raise a GCFCPError unless the arrays of a summary fit together and add up to n."""
     a, m = len(s.errors), len(s.values)
     if s.membership.shape != (a, len(s.groups)) or len(s.start) != a + 1 or len(s.counts) != m:
         raise GCFCPError("the numbers of atoms and centroids do not fit together")
     if s.start[0] != 0 or s.start[-1] != m or np.any(np.diff(s.start) < 1):
-        raise GCFCPError("each atom must have at least one centroid, and each centroid an atom")
+        raise GCFCPError(
+            "each atom must have at least one centroid, and each centroid must be part of an atom"
+        )
     keys = [row.tobytes() for row in pack(s.membership)]
     if any(a >= b for a, b in pairwise(keys)):
-        raise GCFCPError("the atoms are not in ascending order, each of them once")
+        raise GCFCPError("the atoms are not in ascending order, or one of them occurs twice")
     if not s.membership.any(axis=1).all():
         raise GCFCPError("an atom that belongs to no group is described")
     if np.any(s.counts < s.min_count):
@@ -153,10 +162,12 @@ def _check_arrays(s: ClientSummary) -> None:
     rising[s.start[:-1]] = True
     if not rising.all():
         raise GCFCPError("the representatives of an atom are not in ascending order")
-    if s.counts.sum(dtype=np.float64) > 2**53:  # beyond it the sums below could overflow
+    if s.counts.sum(dtype=np.float64) > 2**53:  # Larger counts could overflow in the sums below.
         raise GCFCPError("the counts add up to more than 2**53")
     if np.any(s.errors < 0) or np.any(s.errors > s.atom_counts):
-        raise GCFCPError("an error certificate is larger than its atom")
+        raise GCFCPError(
+            "the certified error of an atom is negative or above its number of records"
+        )
     described = int(s.counts.sum())
     if described + s.suppressed + s.uncovered != s.n:
         raise GCFCPError(
@@ -166,18 +177,20 @@ def _check_arrays(s: ClientSummary) -> None:
 
 
 def _check_members(s: ClientSummary) -> None:
+    """Raise a GCFCPError unless the members are distinct clients whose records add up to n."""
     for name, n in s.members:
         checks.name("member", name)
         if type(n) is not int or n < 1:
-            raise GCFCPError(f"member {name!r} has n={n!r}, not a positive whole number")
+            raise GCFCPError(f"member {name!r} has n={n!r}, which is not a positive whole number")
     names = [name for name, _ in s.members]
     if len(set(names)) < len(names) or names != sorted(names):
-        raise GCFCPError("the members are not in ascending order, each of them once")
+        raise GCFCPError("the members are not in ascending order, or one of them occurs twice")
     if sum(n for _, n in s.members) != s.n:
         raise GCFCPError(f"the members' records do not add up to n={s.n}")
 
 
 def _check_parameters(parameters: Any) -> None:
+    """Raise a GCFCPError unless the parameters map names to plain values that a file can hold."""
     if not isinstance(parameters, dict) or not all(
         isinstance(k, str) and (v is None or isinstance(v, bool | int | float | str))
         for k, v in parameters.items()
@@ -188,6 +201,8 @@ def _check_parameters(parameters: Any) -> None:
         if isinstance(value, str):
             checks.name("parameter value", value)
         if isinstance(value, int) and abs(value) >= 2**63:
-            raise GCFCPError(f"the score's parameter {key}={value!s:.60} is beyond 2**63")
+            raise GCFCPError(
+                f"the score's parameter {key}={value!s:.60} is not between -2**63 and 2**63"
+            )
         if isinstance(value, float) and not math.isfinite(value):
             raise GCFCPError(f"the score's parameter {key}={value} is not finite")

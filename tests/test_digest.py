@@ -1,4 +1,4 @@
-"""The digest keeps its promises: checked against brute force that shares no code with it."""
+"""The digest keeps its promises, as a comparison with brute force shows that shares no code."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def draw(shape: str, n: int = 2000, seed: int = 0) -> np.ndarray:
 
 
 def brute_error(values: Sequence[float], weights: Sequence[float], digest: TDigest) -> float:
-    """W sup |F - F^|, from both step functions at and just below each of their steps."""
+    """W sup |F - F^|, found by comparing both functions at and just below each of their steps."""
     t = np.union1d(values, digest.means)
     worst = 0.0
     for side in ("left", "right"):
@@ -83,7 +83,7 @@ def scale(q: float, delta: float) -> float:
 
 
 def greedy_sizes(values: np.ndarray, delta: float) -> list[int]:
-    """The paper's construction one run of equal values at a time; +inf is never joined."""
+    """The paper's construction, one run of equal values at a time. +inf is never joined."""
     distinct, counts = np.unique(values, return_counts=True)
     n, left, right, sizes = len(values), 0, 0, []
     for value, count in zip(distinct, counts.tolist(), strict=True):
@@ -219,7 +219,7 @@ def test_equality_meets_the_criterion() -> None:
 
 @pytest.mark.parametrize("delta", [3, 25, 250, 1e5])
 def test_the_criterion_decides_not_its_inverse(delta: float) -> None:
-    # So many counts that the inverse of the scale, in floats, misses the end by a few of them.
+    # With so many counts, the inverse of the scale misses the end by a few, because floats round.
     n = 10**15
     sample = module.Sample(np.empty(0), None, range(n + 1))
     step = math.pi / delta
@@ -359,7 +359,7 @@ def test_merge_laws(shape: str, kind: str) -> None:
 @kinds
 @pytest.mark.parametrize("seed", [0, 1])
 def test_merge_trees(shape: str, kind: str, seed: int) -> None:
-    """Through a random tree of merges and pools: mass, the one-sided CDF and the certificate."""
+    """A random tree of merges and pools keeps the mass, the bound on the error, and F^ <= F."""
     g = np.random.default_rng(seed)
     values = draw(shape, 1500, seed)
     leaves = [
@@ -431,7 +431,9 @@ def test_min_count(shape: str, kind: str, m: int) -> None:
 @given(scores, deltas, st.sampled_from(KINDS), st.integers(2, 30))
 def test_any_min_count(values: list[float], delta: float, kind: str, m: int) -> None:
     if len(values) < m:
-        with pytest.raises(GCFCPError, match=f"min_count={m} but the values weigh {len(values)} "):
+        with pytest.raises(
+            GCFCPError, match=f"min_count={m}, but the values weigh only {len(values)} "
+        ):
             TDigest.from_values(values, delta, representative=kind, min_count=m)
         return
     d = TDigest.from_values(values, delta, representative=kind, min_count=m)
@@ -521,7 +523,7 @@ def test_long_stream(shape: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> 
     d = build(values, 70, **options)
     assert d.total == 5000
     assert brute_error(values, np.ones(5000), d) <= d.error_weight
-    # 50 buffers: at most log4(50) < 3 levels of merges above the first.
+    # There are 50 buffers, so at most log4(50) < 3 levels of merges above the first.
     assert d.error <= math.sin(math.pi / 20) + 4 * math.sin(math.pi / 160)
     assert bits(build(values, 1, **options)) == bits(d) == bits(build(values, 5000, **options))
     hidden = build(values, 70, min_count=50, **options)
@@ -553,7 +555,7 @@ def test_builder_goes_on_after_a_digest() -> None:
     builder = DigestBuilder(10, buffer=8)
     chunk = np.arange(5.0)
     builder.add(chunk)
-    chunk[:] = -1  # the caller may reuse its array
+    chunk[:] = -1  # The caller may reuse its array.
     first = builder.digest()
     assert bits(first) == bits(builder.digest())
     builder.add([])
@@ -618,8 +620,8 @@ def test_array_likes(values: Any) -> None:
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"values": []}, r"values is empty: at least one number is needed"),
-    ({"values": 3.0}, r"values of shape \(\): give one number for each record"),
-    ({"values": [[1.0]]}, r"values of shape \(1, 1\): give one number for each record"),
+    ({"values": 3.0}, r"values has shape \(\) and must have one dimension: give one number"),
+    ({"values": [[1.0]]}, r"values has shape \(1, 1\) and must have one dimension: give one"),
     ({"values": ["a"]}, r"values cannot be read as numbers"),
     ({"values": [1j]}, r"values cannot be read as numbers \(their type is complex128\)"),
     ({"values": [[1], [1, 2]]}, r"values cannot be read as numbers"),
@@ -629,7 +631,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"values": [5, 1, -INF]}, r"1 of 3 values are -inf, the first at position 2: "),
     ({"values": [1, -INF], "weights": [1, 1]}, r"1 of 2 values are -inf, the first at position 1"),
     ({"values": [1, math.nan], "weights": [1, 1]}, r"1 of 2 values are NaN, the first at"),
-    ({"values": [1, 2], "weights": [1]}, r"weights of shape \(1,\) for values of shape \(2,\)"),
+    (
+        {"values": [1, 2], "weights": [1]},
+        r"weights have shape \(1,\), but values have shape \(2,\)",
+    ),
     ({"values": [1, 2], "weights": [1, 0]}, r"weights\[1\]=0.0 is not positive and finite"),
     ({"values": [1, 2], "weights": [-1, 1]}, r"weights\[0\]=-1.0 is not positive"),
     ({"values": [1, 2], "weights": [1, math.nan]}, r"weights\[1\]=nan is not positive"),
@@ -641,7 +646,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"values": [1], "representative": "max"}, r"representative='max' is neither"),
     ({"values": [1], "min_count": 0}, r"min_count=0 is not a finite number of at least 1"),
     ({"values": [1], "min_count": math.nan}, r"min_count=nan is not a finite"),
-    ({"values": [1, 2], "min_count": 3}, r"min_count=3 but the values weigh 2 in all: lower"),
+    ({"values": [1, 2], "min_count": 3}, r"min_count=3, but the values weigh only 2 in all: lower"),
     ({"values": [1, 2], "limit": 1.5}, r"a value of 2.0 is above limit=1.5: raise the limit"),
     ({"values": [1, 2], "limit": math.nan}, r"limit=nan is not a number"),
 ]

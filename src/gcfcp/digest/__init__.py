@@ -1,10 +1,10 @@
 """T-Digests: a few hundred weighted points that stand for any number of scores.
 
-| module     | what it is for                                         |
-|------------|--------------------------------------------------------|
+| module     | what it is for                                           |
+|------------|----------------------------------------------------------|
 | `tdigest`  | `TDigest`: the digest, its guarantee, merging, F^ and Q^ |
-| `clusters` | how sorted values are cut into clusters                |
-| `stream`   | `DigestBuilder`: a digest of a stream                  |
+| `clusters` | how sorted values are divided into clusters              |
+| `stream`   | `DigestBuilder`: the digest of a stream                  |
 """
 
 from gcfcp.digest.clusters import ROUNDED_BITS

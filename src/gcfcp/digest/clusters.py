@@ -1,7 +1,8 @@
-"""How sorted values are cut into clusters: the construction behind every digest.
+"""How sorted values are divided into clusters: the construction behind every digest.
 
-Values are cut, greedily and in ascending order, into clusters that span at most one unit of the
-scale function r. The criterion is a step of pi/delta in the angle arcsin(sqrt(V/W)).
+The values are divided, greedily and in ascending order, into clusters that span at most one unit of
+the paper's scale function r. In terms of the angle arcsin(sqrt(V/W)), where V of the total weight W
+lies below a value, a cluster spans at most pi/delta.
 
 | here           | paper                                                         |
 |----------------|---------------------------------------------------------------|
@@ -32,13 +33,15 @@ Indices: TypeAlias = NDArray[np.intp]
 Compressed: TypeAlias = tuple[Floats, Floats, float, Representative, float]
 
 ROUNDED_BITS = 12
-"""Significant bits of an `upper` representative when min_count > 1. The maximum of a cluster is
-some record's exact score; rounded strictly up it no longer is, it stays an upper bound, and the
-price is a relative 2**-12 on average and 2**-11 at most. (A maximum of exactly 0 rounds to the
-smallest step there is, 2**-1033, and can be recognised: zero has no scale to hide in.)"""
+"""How many significant bits an `upper` representative has when min_count > 1. The maximum of a
+cluster is the exact score of some record. It is therefore rounded to the next number above it that
+has so few bits, which is still an upper bound of the cluster. The relative change is about 2**-12
+on average and 2**-11 at most. A maximum of exactly 0 is rounded to 2**-1033, the smallest step
+there is, and can be recognised by that."""
 
-# The difference of two angles is off by a few units in the last place; without this slack a cluster
-# that meets the criterion with equality (half of the weight at delta = 4) would be cut by chance.
+# The difference of two angles has an error of a few units in the last place. Without this slack,
+# chance would decide about a cluster that exactly meets the criterion, such as one of half of the
+# weight at delta = 4.
 _ANGLE_SLACK = 4 * float(np.finfo(np.float64).eps)
 
 
@@ -47,41 +50,59 @@ _ANGLE_SLACK = 4 * float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class Sample:
-    """Values in ascending order. With weights, the values are distinct; without, each weighs 1."""
+    """Values in ascending order.
+
+    If there are weights, the values are distinct. Without weights, values may repeat and weigh 1
+    each.
+    """
 
     values: Floats
     weights: Floats | None
     before: Floats | range
-    """before[i] is the weight of values[:i]; a range costs nothing for a million counts."""
+    """before[i] is the weight of values[:i]. Without weights it is a range, which saves memory."""
 
     @property
     def total(self) -> float:
+        """W, the weight of all values."""
         return float(self.before[-1])
 
     def weight_before(self, index: Indices) -> Floats:
+        """The weight of all values in front of each index."""
         if isinstance(self.before, range):
             return index.astype(np.float64)
         return self.before[index]
 
     def weights_of_all(self) -> Floats:
+        """The weight of each value."""
         return np.ones(len(self.values)) if self.weights is None else self.weights
 
     def cluster_weights(self, starts: Indices, ends: Indices) -> Floats:
-        """W_c. Not differences of running sums: beside 1e300 those would lose a weight of 1."""
+        """W_c, the weight of each cluster, which holds the values[start:end].
+
+        It is not a difference of running sums, because a weight of 1 would be lost beside one of
+        1e300.
+        """
         if self.weights is None:
             return (ends - starts).astype(np.float64)
         return np.add.reduceat(self.weights[: ends[-1]], starts)
 
 
 def unit_sample(ascending: Floats, raw: Floats) -> Sample:
-    # A sort puts NaN last and -inf first, so two looks replace two passes.
+    """The sample of values that weigh 1 each, or an error if one of them is NaN or -inf.
+
+    - `ascending`: The sorted values.
+    - `raw`: The values in their original order, for the positions in the message.
+    """
+    # A sort puts NaN last and -inf first, so it is enough to look at both ends.
     if len(ascending) and (math.isnan(ascending[-1]) or ascending[0] == -np.inf):
         checks.refuse_unusable("values", raw)
     return Sample(ascending, None, range(len(ascending) + 1))
 
 
 def weighted_sample(values: Floats, weights: Floats) -> Sample:
-    # Ties are ordered by weight, so that their sum does not depend on the order of the input.
+    """The sample of values with weights. The weights of equal values are added up."""
+    # Equal values are sorted by weight, so that the rounding of their sum does not depend on the
+    # order of the input.
     order = np.lexsort((weights, values))
     values = values[order]
     starts = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
@@ -90,15 +111,16 @@ def weighted_sample(values: Floats, weights: Floats) -> Sample:
 
 
 def pooled_sample(digests: Sequence[TDigest]) -> Sample:
+    """The sample of all clusters of all digests."""
     kinds = sorted({d.representative for d in digests})
     if len(kinds) > 1:
         raise GCFCPError(
             f"representative={kinds[0]!r} and representative={kinds[1]!r} do not mix: "
-            "make all digests with one"
+            "make all digests with the same one"
         )
     means = np.concatenate([d.means for d in digests])
     weights = np.concatenate([d.weights for d in digests])
-    checked_total(weights)  # each total is finite; their sum may not be
+    checked_total(weights)  # The total of each digest is finite, but their sum may not be.
     return weighted_sample(means, weights)
 
 
@@ -113,7 +135,11 @@ def compress(
     limit: float | None = None,
     inherited: float = 0.0,
 ) -> Compressed:
-    """The paper's construction over a sorted sample that itself carries an inherited error.
+    """The paper's construction over a sorted sample.
+
+    - `min_count`: The smallest weight of a cluster.
+    - `limit`: The upper limit of the values, beyond which no representative is rounded.
+    - `inherited`: The error, in units of weight, that the sample itself already has.
 
     Returns the fields of the digest, in their order.
     """
@@ -140,24 +166,30 @@ def compress(
 def compress_digests(
     digests: Sequence[TDigest], delta: float, min_count: float = 1, limit: float | None = None
 ) -> Compressed:
-    """The same over the clusters of several digests, whose errors it inherits."""
+    """The paper's construction over the clusters of several digests, whose errors are inherited."""
     sample = pooled_sample(digests)
     kind = digests[0].representative
     return compress(sample, delta, kind, min_count, limit, inherited_error(digests))
 
 
 def inherited_error(digests: Sequence[TDigest]) -> float:
-    return math.fsum(d.error_weight for d in digests)  # fsum: the same in any order
+    """The sum of the errors of several digests, in units of weight."""
+    return math.fsum(d.error_weight for d in digests)  # fsum gives the same sum in any order.
 
 
 def _starts(ends: Indices) -> Indices:
+    """Where the clusters with these ends start: the first at 0, each other at the end before it."""
     starts = np.zeros_like(ends)
     starts[1:] = ends[:-1]
     return starts
 
 
 def _cluster_ends(sample: Sample, delta: float) -> Indices:
-    """Where the greedy clusters end: each takes what the criterion allows, in whole runs."""
+    """Where the greedy clusters end.
+
+    Each cluster takes as many runs of equal values as the criterion allows, but at least one. The
+    mass at infinity is a cluster by itself.
+    """
     size = len(sample.values)
     finite = _finite_size(sample)
     step = math.pi / delta + _ANGLE_SLACK
@@ -168,11 +200,12 @@ def _cluster_ends(sample: Sample, delta: float) -> Indices:
     if ends is None:
         ends = list(_walk(sample, finite, step))
     if finite < size:
-        ends.append(size)  # the mass at infinity: one more run, and never part of a finite cluster
+        ends.append(size)  # The mass at infinity is never part of a finite cluster.
     return np.array(ends, dtype=np.intp)
 
 
 def _walk(sample: Sample, finite: int, step: float) -> Iterator[int]:
+    """Where the greedy clusters of the finite values end, found one by one."""
     end = 0
     while end < finite:
         end = min(_cluster_end(sample, end, step), finite)
@@ -180,12 +213,14 @@ def _walk(sample: Sample, finite: int, step: float) -> Iterator[int]:
 
 
 def _counted_ends(sample: Sample, finite: int, step: float) -> list[int] | None:
-    """The walk over values that are only counted, if it cuts no run of equal ones: the same ends,
-    at a tenth of the time.
+    """The same ends as those of `_walk` for values that weigh 1 each, in a tenth of the time.
 
-    A cluster from rank V reaches W sin(angle(V) + step)^2
-    = W sin(step)^2 + V cos(2 step) + sqrt(V (W - V)) sin(2 step), or W if the angle passes pi/2.
-    Where this comes so near to a whole number that rounding could decide, the criterion does.
+    Returns None if the values have weights, or if one of these ends would divide a run of equal
+    values.
+
+    A cluster that starts at rank V reaches the rank W sin(angle(V) + step)^2 = W sin(step)^2 + V
+    cos(2 step) + sqrt(V (W - V)) sin(2 step), or W if the angle passes pi/2. Where this is so near
+    to a whole number that rounding could decide, the criterion itself is evaluated.
     """
     if not finite or not isinstance(sample.before, range):
         return None
@@ -193,7 +228,8 @@ def _counted_ends(sample: Sample, finite: int, step: float) -> list[int] | None:
     low = 1e-13 * total
     high = 1 - low
     at_zero, by_rank, by_root = total * math.sin(step) ** 2, math.cos(2 * step), math.sin(2 * step)
-    last = total * math.cos(step) ** 2 if step < math.pi / 2 else 0.0  # beyond, all the rest fits
+    # From this rank on, all remaining values fit into one cluster.
+    last = total * math.cos(step) ** 2 if step < math.pi / 2 else 0.0
     sqrt = math.sqrt
     ends = []
     end = 0
@@ -211,38 +247,49 @@ def _counted_ends(sample: Sample, finite: int, step: float) -> list[int] | None:
 
 
 def _runs_apart(sample: Sample, finite: int, step: float) -> Indices | None:
-    """Where the runs of equal values end, if no two neighbours fit into a cluster: the same as the
-    greedy walk, and much faster, for a delta so large that nothing is compressed."""
+    """Where the runs of equal values end, if no two neighbouring runs fit into one cluster.
+
+    The greedy walk then gives the same ends, but much more slowly. This is so if delta is so large
+    that nothing is compressed. Otherwise the result is None.
+    """
     values = sample.values[:finite]
-    if finite < 3 or step * finite > 4:  # two of n values take an angle of 2/n or more
+    # Two of n values span an angle of at least 2/n. If twice that still fits into the step, some
+    # neighbours very likely share a cluster, and the walk decides.
+    if finite < 3 or step * finite > 4:
         return None
     ends = np.append(np.flatnonzero(values[1:] != values[:-1]) + 1, finite)
     if isinstance(sample.before, range) and (step + 1e-12) * sample.total < 2:
         return ends
     before = sample.weight_before(np.append(0, ends))
     angles = np.arctan2(np.sqrt(before), np.sqrt(sample.total - before))
-    # Only where the criterion fails beyond all rounding; else the walk decides.
+    # The criterion must fail by more than rounding errors can explain. Otherwise the walk decides.
     apart = angles[2:] - angles[:-2] > step + 1e-12
     return ends if apart.all() else None
 
 
 def _finite_size(sample: Sample) -> int:
+    """How many values are finite."""
     return int(np.searchsorted(sample.values, np.inf, side="left"))
 
 
 def _cluster_end(sample: Sample, start: int, step: float) -> int:
-    """The end of the greedy cluster that begins at `start`."""
+    """The end of the greedy cluster that starts at `start`."""
     values = sample.values
     end = _widest_end(sample, start, step)
     if start < end < len(values) and values[end - 1] == values[end]:
         end = start + int(np.searchsorted(values[start:end], values[end], side="left"))
-    if end == start:  # the first run alone is too heavy: a cluster of one value, without error
+    if end == start:
+        # The first run alone is too heavy. It becomes a cluster of one value, without error.
         end = start + int(np.searchsorted(values[start:], values[start], side="right"))
     return end
 
 
 def _widest_end(sample: Sample, start: int, step: float) -> int:
-    """The largest end with r(q_R) - r(q_L) <= 1, ties aside; `start` if there is none."""
+    """The largest end with r(q_R) - r(q_L) <= 1, or `start` if there is none.
+
+    Here q_L is the share of the weight in front of `start`, and q_R that in front of the end. Runs
+    of equal values are not considered.
+    """
     before = cast("Sequence[float]", sample.before)
     last = len(before) - 1
     total = before[last]
@@ -251,8 +298,9 @@ def _widest_end(sample: Sample, start: int, step: float) -> int:
     def fits(end: int) -> bool:
         return _angle(before[end], total) - left <= step
 
-    # The inverse of the scale gives the end but for rounding; the criterion itself decides.
-    # Moves go from one distinct running sum to the next, as tiny weights may leave it unchanged.
+    # The inverse of the scale gives the end up to rounding errors, and the criterion itself then
+    # decides. Each move goes to the next distinct running sum, because tiny weights may leave the
+    # sum unchanged.
     guess = total * math.sin(min(left + step, math.pi / 2)) ** 2
     end = max(bisect_right(before, guess) - 1, start)
     while end < last and fits(end + 1):
@@ -263,46 +311,50 @@ def _widest_end(sample: Sample, start: int, step: float) -> int:
 
 
 def _angle(V: float, W: float) -> float:
-    """arcsin(sqrt(V/W)) = arcsin(2V/W - 1)/2 + pi/4, accurate at both ends of [0, W]."""
+    """arcsin(sqrt(V/W)) = arcsin(2V/W - 1)/2 + pi/4, computed accurately at both ends of [0, W]."""
     return math.atan2(math.sqrt(V), math.sqrt(W - V))
 
 
 def _joined_ends(sample: Sample, ends: Indices, min_count: float) -> Indices:
-    """Join neighbouring clusters until each weighs at least `min_count`."""
+    """The ends that remain when neighbouring clusters are joined until each weighs `min_count`."""
     if sample.total < min_count:
         raise GCFCPError(
-            f"min_count={min_count:g} but the values weigh {sample.total:g} in all: "
+            f"min_count={min_count:g}, but the values weigh only {sample.total:g} in all: "
             "lower min_count, or leave these values out"
         )
     finite = _finite_size(sample)
     joined: list[int] = []
     reached = 0.0
     for end, weight in zip(ends.tolist(), sample.weight_before(ends).tolist(), strict=True):
-        # The last finite cluster must not be left to the mass at infinity: it joins those below.
+        # If the last finite cluster is too light, it is joined to the one below it, so that it does
+        # not count as infinite.
         if end == finite and weight - reached < min_count and joined:
             joined[-1], reached = end, weight
         elif weight - reached >= min_count:
             joined.append(end)
             reached = weight
     if not joined or joined[-1] < len(sample.values):
-        # Too little mass at infinity (or too little below it): counted at infinity, which is safe.
+        # The mass at infinity is too light. The cluster below is joined to it and counts as
+        # infinite, which never understates a score.
         joined[-1:] = [len(sample.values)]
     return np.array(joined, dtype=np.intp)
 
 
 def _cluster_means(sample: Sample, ends: Indices) -> Floats:
+    """The weighted mean of each cluster, or +inf for the mass at infinity."""
     starts = _starts(ends)
     lowest, highest = sample.values[starts], sample.values[ends - 1]
     means = highest.copy()
-    finite = int(np.searchsorted(highest, np.inf, side="left"))  # only the last can be infinite
+    finite = int(np.searchsorted(highest, np.inf, side="left"))  # Only the last can be infinite.
     if finite:
         plain = _weighted_means(sample, starts[:finite], ends[:finite])
-        # Rounding can push a mean out of its cluster, which would move F^ by a whole value.
+        # Rounding can push a mean out of its cluster and past a value, where F^ would be wrong.
         means[:finite] = np.clip(plain, lowest[:finite], highest[:finite])
     return means
 
 
 def _weighted_means(sample: Sample, starts: Indices, ends: Indices) -> Floats:
+    """The weighted mean of each cluster of finite values, without overflow."""
     values = sample.values[: ends[-1]]
     cluster_weights = sample.cluster_weights(starts, ends)
     if sample.weights is None:
@@ -310,8 +362,8 @@ def _weighted_means(sample: Sample, starts: Indices, ends: Indices) -> Floats:
             means = np.add.reduceat(values, starts) / cluster_weights
         if np.isfinite(means).all():
             return means
-    # Weights are scaled by a power of two to at most 1 in all for each cluster, so that neither
-    # values near 1e308 nor weights of any size overflow, and nothing is rounded by the scaling.
+    # The weights of each cluster are scaled by a power of two so that they add up to at most 1.
+    # Neither values near 1e308 nor huge weights then overflow, and the scaling rounds nothing.
     fraction, exponent = np.frexp(cluster_weights)
     scale = np.repeat(-exponent, ends - starts)
     weights = np.ldexp(sample.weights_of_all()[: len(values)], scale)
@@ -320,24 +372,27 @@ def _weighted_means(sample: Sample, starts: Indices, ends: Indices) -> Floats:
 
 def _rounded_up(values: Floats) -> Floats:
     """The next number of ROUNDED_BITS significant bits strictly above each value."""
-    # Above -1, -2, -4... the grid is finer than at them.
+    # Numbers just above -1, -2, -4, ... lie closer together than those just below.
     _, exponent = np.frexp(np.where(values < 0, np.nextafter(values, 0.0), values))
-    # Below the smallest normal number the grid stays as fine as there; 0 rounds up to its step,
-    # as anything larger would overtake small positive values.
+    # Below the smallest normal number, 2**-1022, steps do not become smaller. 0 is rounded up by
+    # one such step, because a larger step would take it above small positive values.
     exponent = np.where(values == 0, -1021, np.maximum(exponent, -1021))
     step = np.ldexp(1.0, exponent - ROUNDED_BITS)
-    with np.errstate(over="ignore"):  # beyond the largest number is infinity
+    with np.errstate(over="ignore"):  # Above the largest number comes infinity.
         rounded: Floats = (np.floor(values / step) + 1) * step
     return rounded
 
 
 def _sup_error(sample: Sample, means: Floats, ends: Indices) -> float:
-    """W sup |F - F^|, exactly. F^ is constant between representatives and F does not decrease, so
-    F is furthest above F^ just below a representative and furthest below it at one."""
+    """W sup |F - F^|, exactly.
+
+    F^ is constant between representatives, and F never falls. So F is furthest above F^ just below
+    a representative, and furthest below F^ at a representative.
+    """
     if 2 * len(ends) > len(sample.values) and (
         (sample.values[_starts(ends)] == means).all() and (sample.values[ends - 1] == means).all()
     ):
-        return 0.0  # every cluster is a single value: F^ is F
+        return 0.0  # Every cluster has one distinct value, so F^ = F.
     V = sample.weight_before(ends)
     ahead = sample.weight_before(sample.values.searchsorted(means, side="left"))
     ahead[1:] -= V[:-1]
@@ -349,10 +404,11 @@ def _sup_error(sample: Sample, means: Floats, ends: Indices) -> float:
 
 
 def as_weights(weights: ArrayLike, values: Floats) -> Floats:
+    """The weights as float64, one for each value, all of them positive and finite."""
     vector = checks.vector("weights", weights)
     if vector.shape != values.shape:
         raise GCFCPError(
-            f"weights of shape {vector.shape} for values of shape {values.shape}: "
+            f"weights have shape {vector.shape}, but values have shape {values.shape}: "
             "give one weight for each value"
         )
     checked_total(vector)
@@ -360,7 +416,7 @@ def as_weights(weights: ArrayLike, values: Floats) -> Floats:
 
 
 def checked_total(weights: Floats) -> float:
-    """W, of weights that are positive and finite, as is their sum."""
+    """W, the sum of the weights, or an error unless they and their sum are positive and finite."""
     total = running_total(weights)
     if weights.min() > 0 and total < np.inf:
         return total
@@ -369,28 +425,31 @@ def checked_total(weights: Floats) -> float:
         first = int(wrong.argmax())
         raise GCFCPError(
             f"weights[{first}]={weights[first]} is not positive and finite "
-            f"({wrong.sum()} such of {len(weights)}): leave those values out or weigh them"
+            f"({wrong.sum()} of {len(weights)} weights are not): give each value a positive "
+            "weight, or leave it out"
         )
-    raise GCFCPError("weights add up to more than the largest number: scale them down")
+    raise GCFCPError("weights add up to more than the largest float64: scale them down")
 
 
 def running_total(weights: Floats) -> float:
-    """W, as the last of the running sums, so that F^ ends at exactly 1."""
+    """W, computed as the last of the running sums, so that F^ ends at exactly 1."""
     with np.errstate(over="ignore", invalid="ignore"):
         return float(np.cumsum(weights)[-1])
 
 
 def refuse_above(largest: float, limit: float | None) -> None:
+    """Raise an error if the largest value is above the limit."""
     if limit is not None and largest > limit:
         raise GCFCPError(f"a value of {largest} is above limit={limit}: raise the limit")
 
 
 def checked_limit(limit: float | None) -> float | None:
+    """The limit, or an error if it is NaN."""
     if limit is not None and math.isnan(limit):
         raise GCFCPError("limit=nan is not a number: give the scores' upper limit, or None")
     return limit
 
 
 def least_weight(min_count: float) -> float:
-    """The least weight of a cluster, which is a count only where weights are counts."""
-    return checks.at_least("min_count", min_count, 1, "1 asks for nothing")
+    """min_count as the smallest weight of a cluster, which may be any number of at least 1."""
+    return checks.at_least("min_count", min_count, 1, "1 means no limit")

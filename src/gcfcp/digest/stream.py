@@ -1,4 +1,4 @@
-"""One digest of a stream that is larger than memory."""
+"""The digest of a stream that may be larger than memory."""
 
 from __future__ import annotations
 
@@ -20,34 +20,39 @@ from gcfcp.digest.tdigest import TDigest
 from gcfcp.errors import GCFCPError
 
 BUFFER = 2**20
-"""Raw values that a `DigestBuilder` holds before it compresses them: 8 MB."""
+"""How many raw values a `DigestBuilder` holds before it compresses them. They take 8 MB."""
 
 FINER = 8
-"""A `DigestBuilder` compresses its buffer with FINER * delta, so that a level of the stream adds
-about an eighth of the error of the final digest."""
+"""A `DigestBuilder` compresses its buffer with FINER * delta. A level of the stream then adds only
+about an eighth of the error that the final compression adds."""
 
 FAN_IN = 64
-"""Digests of one level of a stream that a `DigestBuilder` merges into one of the next."""
+"""How many digests of one level a `DigestBuilder` merges into one digest of the next level."""
 
 
 class DigestBuilder:
-    """Makes one digest of a stream that is larger than memory.
+    """Makes the digest of a stream that may be larger than memory.
 
-    A builder is the one mutable object here, because a stream is a process: it can be read once,
-    and it has no value before its end. The digests that it makes are values as ever.
+    A builder is the only mutable object of `gcfcp.digest`, because a stream can be read only once
+    and has no value before its end. The digests that it makes are immutable values like all others.
 
-    Up to `buffer` raw values are held as they are, and while the stream is no longer than that the
+    Up to `buffer` raw values are held unchanged. While the stream is no longer than that, the
     result is that of `TDigest.from_values`, to the last bit. Each full buffer becomes a digest of
-    FINER * delta; FAN_IN of those are merged into one of the next level, and so on. How the stream
-    is cut into chunks makes no difference.
+    FINER * delta. FAN_IN of these digests are merged into one of the next level, FAN_IN of those
+    into one of the level after it, and so on. It makes no difference how the stream is cut into
+    chunks.
 
-    Error: at most sin(pi/delta) + L sin(pi/(FINER delta)) with L = 1 below 67 million values, 2
-    below 4.3 billion, and so on; the digest's ``error`` is the bound for the stream itself, and
-    usually far smaller.
+    Error: At most sin(pi/delta) + L sin(pi/(FINER delta)), where L is the number of levels: 1 below
+    67 million values, 2 below 4.3 billion, and so on. The ``error`` of the digest is the bound for
+    the stream itself, and is usually far smaller.
 
-    Memory: 8 bytes for each buffered value (room grows with what arrives; at most twice `buffer`
-    while it is compressed), and at most FAN_IN * FINER * delta * 16 bytes for each level: 8 MB and
-    2 MB at the defaults. With thousands of builders at once, give each a smaller buffer.
+    Memory: 8 bytes for each buffered value, and at most FAN_IN * FINER * delta * 16 bytes for each
+    level. At the defaults these are 8 MB and 2 MB. The buffer grows with the stream, and takes up
+    to twice its size while it is compressed. If you need thousands of builders at once, give each
+    of them a smaller buffer.
+
+    - `delta`, `representative`, `min_count`, `limit`: Those of `TDigest.from_values`.
+    - `buffer`: How many raw values are held before they are compressed.
     """
 
     def __init__(
@@ -60,7 +65,7 @@ class DigestBuilder:
         buffer: int = BUFFER,
     ) -> None:
         if buffer < 1:
-            raise GCFCPError(f"buffer={buffer} is not at least 1: give room for some values")
+            raise GCFCPError(f"buffer={buffer} is not at least 1: it must hold some values")
         self._delta = checks.delta(delta)
         self._representative = checks.representative(representative)
         self._min_count = least_weight(min_count)
@@ -73,11 +78,11 @@ class DigestBuilder:
 
     @property
     def count(self) -> int:
-        """The number of values that were added."""
+        """How many values have been added."""
         return self._compressed + self._used
 
     def add(self, chunk: ArrayLike) -> None:
-        """Take more values; none of a chunk is taken if any of it is unusable."""
+        """Add more values. If one of them cannot be used, an error is raised and none is added."""
         values = checks.series("values", chunk, empty=True)
         checks.refuse_unusable("values", values, self.count)
         refuse_above(values.max(initial=-np.inf), self._limit)
@@ -91,7 +96,7 @@ class DigestBuilder:
             values = values[len(taken) :]
 
     def digest(self) -> TDigest:
-        """The digest of everything added so far; more may be added afterwards."""
+        """The digest of all values that have been added. More can be added afterwards."""
         options = (self._delta, self._representative, self._min_count, self._limit)
         if not self.count:
             raise GCFCPError("no values were added: a digest needs at least one value")
@@ -104,23 +109,28 @@ class DigestBuilder:
         return TDigest(*compress_digests(digests, self._delta, self._min_count, self._limit))
 
     def _buffered(self) -> Floats:
+        """The raw values that have not been compressed yet."""
         return self._room[: self._used]
 
     def _reserve(self, size: int) -> None:
-        """Room for `size` values, doubled as needed: many builders stay small."""
+        """Make room for `size` values. The room is doubled as needed, so that it starts small."""
         if size > len(self._room):
             room = np.empty(min(max(size, 2 * len(self._room)), self._capacity))
             room[: self._used] = self._buffered()
             self._room = room
 
     def _fine_digest(self) -> TDigest:
+        """The digest of the raw values that have not been compressed yet, with FINER * delta."""
         return TDigest.from_values(
             self._buffered(), FINER * self._delta, representative=self._representative
         )
 
     def _compress_buffer(self) -> None:
-        """Turn the full buffer into a digest, and carry over every level that is full, as in
-        counting: a value then goes through few compressions, however long the stream."""
+        """Turn the full buffer into a digest of the first level.
+
+        A level that is full is merged into one digest of the next level, like a carry in addition.
+        A value therefore goes through few compressions, however long the stream is.
+        """
         carried = self._fine_digest()
         self._compressed += self._used
         self._used = 0

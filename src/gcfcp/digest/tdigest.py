@@ -1,21 +1,25 @@
 """T-Digests: a few hundred weighted points that stand for any number of scores.
 
-A client describes the scores of each atom by a digest, and only the digest leaves the client.
-Values are sorted and cut, greedily and in ascending order, into clusters that span at most one unit
-of the scale function r, so clusters are fine in the tails and coarse around the median:
-T. Dunning and O. Ertl, "Computing extremely accurate quantiles using t-digests" (2019), as used by
-the GC-FCP paper (section "T-Digest").
+A client describes the scores of each atom by a digest, and only the digest leaves the client. The
+values are sorted and divided, greedily and in ascending order, into clusters that span at most one
+unit of the scale function r. Clusters are therefore fine in the tails and coarse around the median.
+The construction is that of T. Dunning and O. Ertl, "Computing extremely accurate quantiles using
+t-digests" (2019), as the GC-FCP paper uses it (section "T-Digest").
 
-Guarantee. ``error`` bounds sup_t |F(t) - F^(t)| against the raw values: exactly that supremum for a
-digest of raw values, where it is never above sin(pi/delta) unless ``min_count`` asks for wider
-clusters; after merges the weighted average of what the arguments carried, plus the exact supremum
-of the recompression, so at most one sin(pi/delta) for each level. With integer weights (counts)
-every sum is exact; with others, exact up to the rounding of float64 sums. With
-``representative="upper"`` F^ <= F everywhere, through any tree of merges.
+Guarantee: ``error`` is an upper bound on sup_t |F(t) - F^(t)|, where F is the distribution function
+of the raw values and F^ that of the digest.
 
-Cost. One sort and O(delta log n) more. A digest keeps between delta/2 and delta clusters (runs of
-equal values that are too heavy for a cluster can add some), 16 bytes each: 126 clusters for a
-million distinct values at delta = 250.
+- For a digest of raw values, ``error`` is exactly this supremum. It is at most sin(pi/delta),
+  unless ``min_count`` asks for wider clusters.
+- After a merge, it is the weighted average of the errors of the arguments plus the exact supremum
+  that the new compression adds. So each level of merges adds at most sin(pi/delta).
+- With ``representative="upper"``, F^ <= F everywhere, through any tree of merges.
+- With whole weights, such as counts, every sum is exact. With other weights, sums are rounded as
+  float64 sums are.
+
+Cost: One sort, and O(delta log n) more. A digest of many values has between delta/2 and delta
+clusters, 16 bytes each: 126 clusters for a million distinct values at delta = 250. Runs of equal
+values that are too heavy for a cluster can add some.
 
 | here              | paper                                                         |
 |-------------------|---------------------------------------------------------------|
@@ -56,15 +60,19 @@ from gcfcp.errors import GCFCPError
 class TDigest:
     """Weighted points in ascending order whose step function F^ approximates a distribution.
 
-    A value: arrays are read-only, and every operation returns a new digest. Laws, to the last bit:
-    ``a.merge(b) == b.merge(a)``, ``a.merge() == a``, the same for ``pool``; the order of the values
-    that a digest is made of does not matter.
+    A digest is a value: its arrays are read-only, and every operation returns a new digest. These
+    laws hold to the last bit: ``a.merge(b) == b.merge(a)``, ``a.pool(b) == b.pool(a)``,
+    ``a.pool() == a``, and ``a.merge() == a`` unless ``a`` is a pool, which a merge compresses. The
+    order of the values that a digest is made of does not matter.
 
-    means: representatives, strictly increasing; the last may be +inf, the mass at infinity.
-    weights: positive; counts unless other weights were given.
-    delta: compression; larger is finer. A pool has the smallest of its arguments.
-    representative: "mean" of the cluster (the paper), or "upper", its maximum.
-    error_weight: the error in units of weight, an integer for a digest of counts.
+    - `means`: The representatives of the clusters, strictly increasing. The last may be +inf; its
+      weight is the mass at infinity.
+    - `weights`: The weight of each cluster. It is positive, and a count unless other weights are
+      given.
+    - `delta`: The compression; a larger delta is finer. A pool has the smallest of its arguments.
+    - `representative`: What stands for a cluster: "mean", its mean, as in the paper, or "upper",
+      its maximum.
+    - `error_weight`: The error in units of weight, which is a whole number for a digest of counts.
     """
 
     means: Floats
@@ -74,18 +82,22 @@ class TDigest:
     error_weight: float = 0.0
 
     def __post_init__(self) -> None:
-        # Copies, which nobody else can write to; -0.0 becomes 0.0, so that equal is also identical.
+        # These are copies, which nobody else can write to. Adding 0.0 turns -0.0 into 0.0, so that
+        # equal digests have identical bytes.
         means = np.array(self.means, dtype=np.float64) + 0.0
         weights = np.array(self.weights, dtype=np.float64)
         if means.ndim != 1 or means.shape != weights.shape or not len(means):
             raise GCFCPError(
-                f"means of shape {means.shape} and weights of shape {weights.shape}: "
-                "a digest needs one weight for each mean, and at least one"
+                f"means have shape {means.shape} and weights have shape {weights.shape}: "
+                "a digest needs one weight for each mean, and at least one mean"
             )
         if not (means[0] > -np.inf and (means[1:] > means[:-1]).all()):
-            raise GCFCPError("means are not strictly increasing from above -inf: sort and combine")
+            raise GCFCPError(
+                "means are not strictly increasing numbers above -inf: sort them, and combine "
+                "those that are equal"
+            )
         total = checked_total(weights)
-        if not 0 <= self.error_weight <= total * (1 + 1e-9):  # sums of floats round
+        if not 0 <= self.error_weight <= total * (1 + 1e-9):  # Sums of floats are rounded.
             raise GCFCPError(
                 f"error_weight={self.error_weight} is not between 0 and the total weight "
                 f"{total}: give the error in units of weight"
@@ -110,14 +122,20 @@ class TDigest:
     ) -> TDigest:
         """The digest of raw values, each of weight 1 unless weights are given.
 
-        Equal values always share a cluster: a run of them that is too heavy for the criterion is a
-        cluster of its own, exact. A cluster of one distinct value holds it to the last bit (with
-        -0.0 as 0.0). +inf is kept as mass at infinity, a cluster of its own.
+        Equal values are always in the same cluster. If a run of equal values is too heavy for the
+        criterion, it is a cluster by itself, which has no error. A cluster of one distinct value
+        holds this value to the last bit (with 0.0 for -0.0). Values of +inf form a cluster of their
+        own, the mass at infinity.
 
-        min_count: every cluster stands for at least this weight; 1 asks for nothing. Neighbours are
-        joined until it holds; if there is less mass at infinity than that, its finite neighbours
-        join it there. With "upper", representatives are then also rounded up (`ROUNDED_BITS`).
-        limit: a known upper limit of the values, beyond which nothing is rounded.
+        - `values`: The values; +inf is allowed, NaN and -inf are not.
+        - `delta`: How fine the digest is; it has between delta / 2 and delta clusters.
+        - `weights`: The weight of each value.
+        - `representative`: "mean" or "upper".
+        - `min_count`: The smallest weight of a cluster; 1 means no limit. Neighbouring clusters are
+          joined until each has it. If the mass at infinity is smaller, its finite neighbours are
+          joined to it and count as +inf. With "upper", representatives are then also rounded up
+          (see `ROUNDED_BITS`).
+        - `limit`: A known upper limit of the values, beyond which no representative is rounded.
         """
         raw = checks.series("values", values)
         if weights is None:
@@ -136,7 +154,10 @@ class TDigest:
         min_count: float = 1,
         limit: float | None = None,
     ) -> TDigest:
-        """`from_values` of values that are in ascending order already: the same, without a sort."""
+        """The same digest as `from_values`, of values that are already in ascending order.
+
+        It saves the sort, and has no weights.
+        """
         raw = checks.series("values", values)
         sample = unit_sample(raw, raw)
         if not (raw[1:] >= raw[:-1]).all():
@@ -145,27 +166,31 @@ class TDigest:
 
     @property
     def total(self) -> float:
-        """W, the weight of everything."""
+        """W, the sum of all weights."""
         return running_total(self.weights)
 
     @property
     def error(self) -> float:
-        """An upper bound on sup |F - F^| against the raw values; exact if made of raw values."""
+        """An upper bound on sup_t |F(t) - F^(t)|, where F belongs to the raw values.
+
+        For a digest that was made of raw values it is the supremum itself. It is never above 1.
+        """
         return min(self.error_weight / self.total, 1.0)
 
     def merge(self, *others: TDigest, delta: float | None = None) -> TDigest:
         """The paper's Merge: the construction of `from_values` over the clusters of all digests.
 
-        delta: of the result; the smallest of the arguments' unless given.
+        delta: The delta of the result. Unless it is given, it is the smallest of the arguments.
         """
         digests = (self, *others)
         smallest = min(d.delta for d in digests)
         return TDigest(*compress_digests(digests, smallest if delta is None else delta))
 
     def pool(self, *others: TDigest) -> TDigest:
-        """All clusters of all digests, equal representatives added up, nothing compressed again.
+        """All clusters of all digests, without another compression.
 
-        The error is the weighted average of the arguments' and the size is the sum of theirs.
+        The weights of equal representatives are added up. The error is the weighted average of the
+        errors of the arguments, and the size is at most the sum of their sizes.
         """
         digests = (self, *others)
         sample = pooled_sample(digests)
@@ -182,7 +207,7 @@ class TDigest:
     @overload
     def cdf(self, t: ArrayLike) -> Floats: ...
     def cdf(self, t: ArrayLike) -> float | Floats:
-        """F^(t): the share of the weight at representatives <= t. cdf(inf) is 1."""
+        """F^(t): the share of the weight whose representatives are at most t. cdf(inf) is 1."""
         at = _as_numbers(t, "t")
         levels = np.concatenate(([0.0], self._levels()))
         return _like(at, levels[np.searchsorted(self.means, at, side="right")])
@@ -192,9 +217,10 @@ class TDigest:
     @overload
     def quantile(self, u: ArrayLike) -> Floats: ...
     def quantile(self, u: ArrayLike) -> float | Floats:
-        """Q^(u) = inf {t : F^(t) >= u}, a representative; Q^(0) = -inf, as the definition says.
+        """Q^(u) = inf {t : F^(t) >= u}, which is a representative. Q^(0) = -inf by definition.
 
-        F^ is what `cdf` returns, to the last bit, so quantile(k / n) of n counts has rank k.
+        F^ is what `cdf` returns, to the last bit. For n counted values, quantile(k / n) is
+        therefore the representative of the cluster that holds the k-th smallest value.
         """
         at = _as_numbers(u, "u")
         if not ((at >= 0) & (at <= 1)).all():
@@ -204,7 +230,7 @@ class TDigest:
         return _like(at, np.where(at == 0, -np.inf, found))
 
     def _levels(self) -> Floats:
-        """F^ at each representative. The last is exactly 1: the total is the same running sum."""
+        """F^ at each representative. The last is exactly 1: the total is the last running sum."""
         reached = np.cumsum(self.weights)
         levels: Floats = reached / reached[-1]
         return levels
@@ -233,6 +259,7 @@ class TDigest:
 
 
 def _as_numbers(values: ArrayLike, name: str) -> Floats:
+    """The argument of a query as float64, which must not be NaN."""
     numbers = checks.vector(name, values)
     if np.isnan(numbers).any():
         raise GCFCPError(f"{name} has {np.isnan(numbers).sum()} NaN: give numbers")
@@ -240,5 +267,5 @@ def _as_numbers(values: ArrayLike, name: str) -> Floats:
 
 
 def _like(given: Floats, found: Floats) -> float | Floats:
-    """A float for a number, an array for an array."""
+    """A float if a single number was given, and an array if an array was given."""
     return float(found) if given.ndim == 0 else found

@@ -6,6 +6,7 @@ the same values in the same words.
 """
 
 import math
+import warnings
 from decimal import Decimal
 from fractions import Fraction
 
@@ -182,6 +183,13 @@ def test_finite_numbers_from_a_least_one_on():
     for wrong in (0.999, math.inf, -math.inf, math.nan, "1", 10**400):
         with pytest.raises(GCFCPError, match=r"clip=.* is not a finite number of at least 1: more"):
             checks.at_least("clip", wrong, 1, "more")
+
+
+def test_numbers_of_numpy_raise_no_warning_of_its_own():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for number in (np.float16(250), np.float32(250), np.longdouble(250), np.int8(25)):
+            assert checks.delta(number) == float(number)
 
 
 def test_a_choice_names_what_there_is():

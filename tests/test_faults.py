@@ -108,7 +108,7 @@ for line in sys.stdin:
                 os.kill(os.getpid(), signal.SIGKILL)
         sys.setprofile(count)
         try:
-            gcfcp.cli.entry()
+            gcfcp.cli.entry.main()
         except SystemExit as end:
             sys.setprofile(None)
             os.write(write, b"%d" % calls)

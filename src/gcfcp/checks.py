@@ -11,6 +11,7 @@ is what a whole number in a file becomes when the file is read.
 
 from __future__ import annotations
 
+import math
 import sys
 import unicodedata
 from fractions import Fraction
@@ -83,12 +84,17 @@ def share(name: str, value: Any) -> float:
     return as_float(value)
 
 
+def _fits_a_float(number: Any) -> bool:
+    """Whether a float64 can hold the number. An integer or a Fraction may be too large for it."""
+    return not isinstance(number, Rational) or abs(number) <= sys.float_info.max
+
+
 def at_least(name: str, value: Any, least: float, remedy: str = "") -> float:
     """A finite number that is not below `least`.
 
     remedy: What the caller should do instead, which ends the message.
     """
-    if not is_number(value) or not least <= value <= sys.float_info.max:
+    if not is_number(value) or not least <= value < math.inf or not _fits_a_float(value):
         told = f": {remedy}" if remedy else ""
         raise GCFCPError(f"{name}={value!r:.60} is not a finite number of at least {least:g}{told}")
     return as_float(value)

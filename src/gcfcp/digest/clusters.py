@@ -333,7 +333,7 @@ def _joined_ends(sample: Sample, ends: Indices, min_count: float) -> Indices:
         elif weight - reached >= min_count:
             joined.append(end)
             reached = weight
-    if not joined or joined[-1] < len(sample.values):
+    if joined[-1] < len(sample.values):
         # The mass at infinity is too light. The cluster below is joined to it and counts as
         # infinite, which never understates a score.
         joined[-1:] = [len(sample.values)]

@@ -86,7 +86,7 @@ def share(name: str, value: Any) -> float:
 
 def _fits_a_float(number: Any) -> bool:
     """Whether a float64 can hold the number. An integer or a Fraction may be too large for it."""
-    return not isinstance(number, Rational) or abs(number) <= sys.float_info.max
+    return not isinstance(number, Rational) or number <= sys.float_info.max
 
 
 def at_least(name: str, value: Any, least: float, remedy: str = "") -> float:

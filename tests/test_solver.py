@@ -286,10 +286,11 @@ def test_enormous_scores_beside_tiny_ones():
             assert found == oracles.rounded_up(exact), (scores, *rest)
 
 
-def test_the_smallest_numbers_in_many_atoms():
+@pytest.mark.parametrize("trials", [50, pytest.param(200, marks=pytest.mark.slow)])
+def test_the_smallest_numbers_in_many_atoms(trials):
     """Where numbers are smallest, rounding is no part of their size any more."""
     rng = np.random.default_rng(17)
-    for _ in range(200):
+    for _ in range(trials):
         membership = np.unique(rng.random((int(rng.integers(4, 13)), 4)) < 0.6, axis=0)
         membership = membership[membership.any(axis=1)]
         scores = rng.choice([0.0, 5e-324, 2.0**-1033], size=len(membership))

@@ -66,7 +66,7 @@ MOST_PIVOTS = {
 
 @pytest.mark.parametrize(("groups", "mixture"), MOST_PIVOTS)
 def test_ordinary_data_take_few_pivots_and_no_judge(groups, mixture):
-    for kind in KINDS if groups < 64 else KINDS[:2]:
+    for kind in KINDS if groups < 64 else KINDS[1:2]:
         solver = Solver(federation(groups, kind, mixture), ALPHA)
         found = solver.solve(solver.coreset.membership)
         assert not any(s.judged for s in found)

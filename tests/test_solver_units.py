@@ -304,7 +304,7 @@ def test_the_exact_walk_finds_the_optimum_from_any_start(kind, whole):
 def test_the_exact_walk_with_scores_at_infinity(kind):
     rng = np.random.default_rng(6)
     finite = 0
-    for _ in range(25):
+    for _ in range(12):
         pieces, t = vertices.draw(rng, kind, n=20)
         row = pieces.rows[rng.integers(len(pieces.rows))]
         ends = set()
@@ -320,7 +320,7 @@ def test_the_exact_walk_with_scores_at_infinity(kind):
             ends.add(tuple(vertices.dot(c, level) for level in zip(*held, strict=True)))
             finite += 1
         assert len(ends) == 1  # One outcome from anywhere.
-    assert finite > 30
+    assert finite > 12
 
 
 def test_the_exact_walk_gives_up_with_an_error(monkeypatch):

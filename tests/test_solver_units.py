@@ -262,28 +262,21 @@ def test_a_basic_score_is_returned_as_it_is():
 
 
 @pytest.mark.parametrize("kind", ["normal", "integers", "cents"])
-@pytest.mark.parametrize("whole", [True, False])
-def test_the_exact_walk_finds_the_optimum_from_any_start(kind, whole):
+@pytest.mark.parametrize("unit", [Fraction(1), Fraction(2**40, 3), Fraction(1, 3 * 2**40)])
+def test_the_exact_walk_finds_the_optimum_from_any_start(kind, unit):
+    """Weights that are not whole carry rounding, and what counts as a tie has to grow with them."""
     rng = np.random.default_rng(5)
     for trial in range(12):
         n, G = int(rng.integers(4, 10)), int(rng.integers(1, 4))
         membership = rng.random((n, G)) < 0.5
         membership[~membership.any(axis=1), 0] = True
         scores = vertices.draw_scores(rng, kind, n)
-        weights = rng.integers(1, 4, size=n) / (1 if whole else 3.0)
-        test = 1.0 if whole else 1 / 3.0
+        weights = rng.integers(1, 4, size=n)
         alpha = [Fraction(1, 5), Fraction(1, 2)][trial % 2]
-        core = oracles.coreset(scores, membership, weights, test)
+        core = oracles.coreset(scores, membership, weights * float(unit), float(unit))
         pieces, columns, t = pieces_of(core, alpha)
         row = membership[0][columns].astype(float)
-        expected = oracles.brute_force(
-            scores,
-            membership,
-            [Fraction(w).limit_denominator(9) for w in weights],
-            Fraction(test).limit_denominator(9),
-            alpha,
-            membership[0],
-        )
+        expected = oracles.brute_force(scores, membership, weights, 1, alpha, membership[0])
         for _ in range(3):
             at = vertices.draw_walk(rng, pieces, row[None], t)
             started = at.basis.copy(), at.at.copy()
@@ -415,6 +408,10 @@ def test_from_coarse_to_fine_takes_few_pivots(monkeypatch):
     assert [size for size, _ in levels] == [5, 20, 79, 313, 1_250, 5_000]
     assert max(pivots for _, pivots in levels[1:]) <= 12
     assert [s.threshold for s in again.solve(again.coreset.membership)] == expected
+    levels.clear()
+    monkeypatch.setattr(solve, "_COARSEST", 20)  # A level of just that size is coarse enough.
+    Solver(gap_coreset(), ALPHA)
+    assert [size for size, _ in levels] == [20, 79, 313, 1_250, 5_000]
 
 
 def test_batches_of_any_size_give_the_same(monkeypatch):

@@ -414,6 +414,48 @@ def test_from_coarse_to_fine_takes_few_pivots(monkeypatch):
     assert [size for size, _ in levels] == [20, 79, 313, 1_250, 5_000]
 
 
+def test_each_level_starts_on_the_scores_where_the_last_one_ended(monkeypatch):
+    """Every score of a coarse level is one of the finer levels, the last of an atom too."""
+    began, ended = [], []
+    locate, descend = solve.locate, solve.descend
+
+    def resting(pieces, walk):
+        basis = walk.basis[0]
+        return pieces.values[pieces.start[basis] + walk.at[0, basis]].tolist()
+
+    def located(pieces, walk):
+        began.append(resting(pieces, walk))
+        locate(pieces, walk)
+
+    def descended(pieces, walk, rows):
+        found = descend(pieces, walk, rows)
+        ended.append(resting(pieces, found[0]))
+        return found
+
+    monkeypatch.setattr(solve, "locate", located)
+    monkeypatch.setattr(solve, "descend", descended)
+    monkeypatch.setattr(solve, "_COARSEST", 10)
+    monkeypatch.setattr(solve, "_LEVEL_RATIO", 4)
+    for n in (5_000, 333):
+        core = gap_coreset(n)
+        # The last score of every atom is so heavy that the optimum rests on it.
+        weights = np.ones(4 * n)
+        heavy = dataclasses.replace(
+            core, weights=weights + 99 * n * (np.arange(4 * n) % n == n - 1)
+        )
+        for coreset in (core, heavy):
+            began.clear()
+            ended.clear()
+            Solver(coreset, ALPHA)
+            assert len(began) > 2
+            assert began[1:] == ended[:-1]
+    assert ended[-1] == [heavy.values[n * a + n - 1] for a in solver_basis(heavy)]
+
+
+def solver_basis(core: Coreset) -> list[int]:
+    return Solver(core, ALPHA)._base.basis[0].tolist()
+
+
 def test_batches_of_any_size_give_the_same(monkeypatch):
     core = gap_coreset(200)
     rows = np.vstack([core.membership, [[0, 0, 0], [0, 1, 0], [0, 0, 1]]])

@@ -34,6 +34,8 @@ def test_theta_and_its_rounding(kind):
         for i in range(len(at.t)):
             exact = vertices.theta(pieces, at.basis[i], at.at[i])
             assert far[i] == pytest.approx([float(p[0]) for p in exact], abs=1e-12)
+            for b in at.basis[i]:  # To the last bit: it rests on a score.
+                assert number[i, b] == pieces.values[pieces.start[b] + at.at[i, b]]
             errors = [abs(Fraction(x) - p[1]) for x, p in zip(number[i], exact, strict=True)]
             assert (np.array([float(e) for e in errors]) <= noise[i]).all()
             held = [abs(vertices.point(pieces, a, at.at[i, a])[1]) for a in at.basis[i]]

@@ -59,6 +59,12 @@ def test_slopes_are_weights_below_less_a_part_of_all(alpha, equal):
     assert pieces.size.tolist() == [1, 5, 2, 9]
 
 
+def test_slopes_of_equal_weights_are_multiples_and_not_running_sums():
+    """A running sum of 0.1 drifts; a multiple is rounded once."""
+    pieces, _, _ = pieces_of(coreset_of([np.arange(1000.0)], np.full(1000, 0.1)), ALPHA)
+    assert pieces.slopes.tolist() == [10 * (k * 0.1) - 9 * (1000 * 0.1) for k in range(1001)]
+
+
 def test_whole_weights_are_seen_as_such():
     parts = [[1.0, 2.0], [3.0]]
 

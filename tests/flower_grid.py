@@ -1,8 +1,8 @@
 """A Flower grid within this process: the real ServerApp and ClientApps, without a network.
 
-A node is a callable (message, context) -> Message, such as a ClientApp, or None: it hangs. Each
-has its own node configuration and, if it likes, a public key. Replies come in the order that
-`shuffle` puts them in.
+The handler of a node is a callable (message, context) -> Message, such as a ClientApp; a node whose
+handler is None hangs. Each node has a node configuration and may have a public key. Replies come in
+a random order if `shuffle` is a seed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
-try:  # from 1.38 a Message wants to know which task makes it, and has no public way to be told
+try:  # From 1.38 on, a Message needs the task that makes it, and nothing public can set it.
     from flwr.supercore.task_identity import TaskIdentity
 
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
@@ -29,6 +29,8 @@ Handler = Callable[[Message, Context], Message]
 
 @dataclass
 class InProcessNode:
+    """A node, and how often it was asked."""
+
     handler: Handler | None
     config: dict[str, Any] = field(default_factory=dict)
     public_key: bytes = b""
@@ -36,6 +38,8 @@ class InProcessNode:
 
 
 class InProcessGrid(Grid):
+    """A grid whose nodes answer when their replies are pulled."""
+
     def __init__(self, nodes: dict[int, InProcessNode], shuffle: int | None = None) -> None:
         self.nodes = nodes
         self.rng = None if shuffle is None else np.random.default_rng(shuffle)
@@ -74,7 +78,7 @@ class InProcessGrid(Grid):
         for message_id in ids:
             message = self._waiting.get(message_id)
             if message is None:
-                continue  # its reply has been taken
+                continue  # Its reply was pulled before.
             node = self.nodes[message.metadata.dst_node_id]
             if node.handler is None:
                 continue

@@ -1,4 +1,4 @@
-"""The Flower adapter without a network: the real apps in an in-process grid."""
+"""The Flower adapter without a network: the real apps run in a grid within this process."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ from gcfcp.flower.roster import fingerprint
 GROUPS = gcfcp.Groups(["all", "young", "rural"])
 SCORE = "column"
 QUESTION = Question(GROUPS, SCORE)
-SECRET = "0.37194428"  # a score that must not leave
+SECRET = "0.37194428"  # A score that must not leave its client.
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waiting is for networks."""
+    """Without a network there is no need to wait for long."""
     monkeypatch.setattr(exchange, "POLL", 0.005)
     monkeypatch.setattr(exchange, "CENSUS", 0.02)
 
@@ -91,7 +91,7 @@ def grid_of(clients: int, shuffle: int | None = None) -> InProcessGrid:
 
 
 def by_files(summaries: Any, tmp: Path, alpha: float = 0.1, mixture: Any = "uniform") -> bytes:
-    """predictor.json as the file workflow makes it."""
+    """The bytes of predictor.json if the summaries go through files."""
     paths = []
     for s in summaries:
         paths.append(tmp / f"{s.client}.gcfcp")
@@ -152,14 +152,14 @@ def test_the_record_says_who_when_and_how_much(tmp_path: Path) -> None:
 
 
 def keys(count: int) -> list[bytes]:
-    """Public keys as Flower hands them out: PEM."""
+    """Public keys in PEM form, as Flower hands them out."""
     made = (ec.generate_private_key(ec.SECP384R1()).public_key() for _ in range(count))
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     return [key.public_bytes(serialization.Encoding.PEM, form) for key in made]
 
 
 def hostile(kind: str, k: int) -> Any:
-    """A node that does not play by the rules; `k` is whose key it has."""
+    """A node that does not follow the protocol; it has the key of client number k."""
 
     def handler(message: Message, context: Context) -> Message:
         nonce, own, other = nonce_of(message), summary_of(k), summary_of(0)
@@ -245,7 +245,7 @@ def test_a_thousand_clients_some_of_them_raising_silent_or_hostile(
     assert len(kinds) == len(EXPECTED)
     nodes = {
         10_000 - k: InProcessNode(APP, {"partition-id": k}, pem[k])
-        for k in range(K)  # the last to come first
+        for k in range(K)  # The last client has the lowest node number.
     }
     for k, kind in kinds.items():
         special = {"silent": None, "raising": raising}
@@ -266,7 +266,7 @@ def test_a_thousand_clients_some_of_them_raising_silent_or_hostile(
         name_of(k): str(EXPECTED[kind]) for k, kind in kinds.items()
     }
     assert record["not_on_the_roster"] == [{"node": "20000", "key": fingerprint(pem[K])}]
-    # What was calibrated is what the files of the good ones give, but for the note of who is not.
+    # The predictor is what the files of the good clients give, except that it names the others.
     written = json.loads((out / "predictor.json").read_text())
     assert written["provenance"].pop("missing") == list(missing)
     by_hand = gcfcp.calibrate([summary_of(k) for k in good], 0.1)
@@ -275,7 +275,8 @@ def test_a_thousand_clients_some_of_them_raising_silent_or_hostile(
     assert SECRET not in everything.out + everything.err + json.dumps(record)
     assert "\x1b[2J" not in everything.out
 
-    # Run again, the faulty ones mended: only they are asked, and nothing of the fault remains.
+    # The faulty clients are mended, and the round is run again: only they are asked, and nothing of
+    # their faults remains.
     for k in kinds:
         nodes[10_000 - k].handler = APP
     before = len(grid.sent)
@@ -287,7 +288,7 @@ def test_a_thousand_clients_some_of_them_raising_silent_or_hostile(
 
 
 def test_a_node_cannot_answer_a_request_that_went_to_another(tmp_path: Path) -> None:
-    """Even if the carrier let it forge the sender: it cannot know the other's nonce."""
+    """Even if Flower let a node forge the sender, it could not know the nonce of the other."""
     grid = grid_of(2)
     forged: list[Message] = []
 
@@ -319,7 +320,7 @@ def test_two_nodes_that_claim_one_name_are_both_left_out(tmp_path: Path, shuffle
     result = conduct(grid, QUESTION, Target(0.1), terms, tmp_path / "a", quiet)
     assert sorted(result.calibration.shares) == [name_of(0), name_of(1), name_of(3)]
     assert not (tmp_path / f"a/summaries/{name_of(2)}.gcfcp").exists()
-    # The same summary from two nodes is one client.
+    # The same summary from two nodes counts as one client.
     grid.nodes[200] = InProcessNode(APP, {"partition-id": 2})
     conduct(grid, QUESTION, Target(0.1), Terms(min_clients=4), tmp_path / "b", quiet)
     assert (tmp_path / "b/predictor.json").read_bytes() == by_files(
@@ -351,7 +352,7 @@ def test_a_missing_client_fails_the_round_or_is_named_in_the_result(tmp_path: Pa
     page = (tmp_path / "report.html").read_text()
     assert f"gave no answer: {provenance['missing'][0]}" in page
 
-    with pytest.raises(GCFCPError, match=r"2 clients answered, min_clients is 3"):
+    with pytest.raises(GCFCPError, match=r"2 clients answered, but min_clients is 3"):
         conduct(grid, QUESTION, Target(0.1), Terms(0.2, 3, "present"), tmp_path, quiet)
 
 
@@ -374,7 +375,7 @@ def test_late_joiners_and_nodes_that_come_back_are_asked(tmp_path: Path) -> None
     def flaky(message: Message, context: Context) -> Message:
         if len(failures) < 2:
             failures.append(message)
-            grid.nodes[500] = late  # joins when the round has begun
+            grid.nodes[500] = late  # This node joins when the round has begun.
             return Message(Error(5, "node unavailable"), reply_to=message)
         return APP(message, context)
 
@@ -432,15 +433,15 @@ def test_a_repeated_run_asks_nobody_twice_and_never_takes_what_is_stale(tmp_path
     grid = grid_of(3)
     conduct(grid, QUESTION, Target(0.1), Terms(min_clients=3), tmp_path, quiet)
     first = (tmp_path / "predictor.json").read_bytes()
-    # Another target needs no new answers.
+    # With another target, the same answers are used.
     conduct(grid, QUESTION, Target(0.2), Terms(min_clients=3), tmp_path, quiet)
     assert len(grid.sent) == 3
     assert [e["status"] for e in record_of(tmp_path)["clients"]] == ["kept from an earlier run"] * 3
-    # Another question does, and gets another directory.
+    # Another question needs new answers, and another directory for them.
     for other in (Question(GROUPS, SCORE, delta=100), Question(GROUPS, SCORE, min_count=20)):
         with pytest.raises(GCFCPError, match="use another directory"):
             conduct(grid, other, Target(0.1), Terms(), tmp_path, quiet)
-    # A damaged file, or one that somebody put there, is asked for again.
+    # If a file is damaged or was put there by somebody, its client is asked again.
     (tmp_path / f"summaries/{name_of(1)}.gcfcp").write_bytes(b"half")
     summary_of(2, client=name_of(0)).save(tmp_path / f"summaries/{name_of(0)}.gcfcp")
     conduct(grid, QUESTION, Target(0.1), Terms(min_clients=3), tmp_path, quiet)
@@ -453,7 +454,7 @@ def test_a_journal_cut_short_by_a_crash_costs_one_question(tmp_path: Path) -> No
     conduct(grid, QUESTION, Target(0.1), Terms(min_clients=3), tmp_path, quiet)
     journal = tmp_path / "received.jsonl"
     journal.write_bytes(journal.read_bytes()[:-30])
-    for asked in (4, 4):  # and the line that was written after the stump is whole
+    for asked in (4, 4):  # The line that is written after the stump is complete.
         conduct(grid, QUESTION, Target(0.1), Terms(min_clients=3), tmp_path, quiet)
         assert len(grid.sent) == asked
 
@@ -464,7 +465,7 @@ def test_what_arrived_before_a_crash_is_not_asked_again(tmp_path: Path) -> None:
     def crash(message: Message, context: Context) -> Message:
         raise KeyboardInterrupt
 
-    grid.nodes[119].handler = crash  # the server dies when it gets there
+    grid.nodes[119].handler = crash  # The server dies when it comes to this node.
     real = grid.pull_messages
     grid.pull_messages = lambda ids: (m for i in ids for m in real([i]))  # type: ignore[method-assign, assignment]
     with pytest.raises(KeyboardInterrupt):
@@ -524,7 +525,7 @@ def test_the_site_decides(policy: Policy, question: Question, code: Code | None)
 
     got = ask(client_app(load, policy=policy), question)
     assert got.get("code") == code
-    assert bool(called) == (code is None)  # data are not even read for what is refused
+    assert bool(called) == (code is None)  # No data are read for a refused question.
     assert ("payload" in got) == (code is None)
 
 
@@ -553,8 +554,8 @@ def _warn() -> Any:
         (lambda: ([float(SECRET), float("nan")], [[1, 0, 0], [1, 0, 0]]), Code.DATA_REFUSED),
         (lambda: ([float(SECRET)], [[1, 0, float(SECRET)]]), Code.DATA_REFUSED),
         (lambda: None, Code.FAILED),
-        (lambda: summary_of(1), Code.DATA_REFUSED),  # another client's
-        (lambda: summary_of(0, min_count=1), Code.DATA_REFUSED),  # finer than was agreed on
+        (lambda: summary_of(1), Code.DATA_REFUSED),  # This summary is another client's.
+        (lambda: summary_of(0, min_count=1), Code.DATA_REFUSED),  # It is finer than was asked for.
     ],
 )
 def test_no_failure_says_anything_but_its_code(
@@ -564,7 +565,7 @@ def test_no_failure_says_anything_but_its_code(
     assert got == {"protocol": 1, "nonce": "n" * 32, "client": name_of(0), "code": str(code)}
     said = capfd.readouterr()
     assert SECRET not in said.out + said.err + caplog.text
-    assert str(code) in caplog.text + said.err + said.out  # the site is told that there was one
+    assert str(code) in caplog.text + said.err + said.out  # The site is told the code.
 
 
 @pytest.mark.parametrize(
@@ -620,7 +621,7 @@ def test_every_code_has_a_meaning_and_the_guide_lists_it() -> None:
 
 @pytest.fixture
 def sites(tmp_path: Path) -> Path:
-    """Three hospitals as directories of files: calibration data, audit data and the groups."""
+    """The files of three hospitals: calibration data, audit data and the groups."""
     import polars as pl
 
     (tmp_path / "groups.toml").write_text('all = "TRUE"\nover_65 = "age >= 65"\n')
@@ -646,7 +647,7 @@ def node_of(sites: Path, name: str, **more: Any) -> dict[str, Any]:
 
 
 def run_config(sites: Path, **changes: Any) -> dict[str, Any]:
-    """The shipped defaults, with changes, as Flower would hand them over."""
+    """The defaults of the ready app with some changes, as Flower would hand them over."""
     path = Path(ready.__file__).parent / "ready/pyproject.toml"
     defaults = tomllib.loads(path.read_text())["tool"]["flwr"]["app"]["config"]
     own = {"groups": str(sites / "groups.toml"), "output": str(sites / "round"), "score": "thr"}
@@ -683,7 +684,7 @@ def test_the_ready_app_gives_the_bytes_of_the_command_line(sites: Path) -> None:
     assert [e["status"] for e in record["audits"]] == ["answered"] * 3
     assert [c["n"] for c in record["audit"]["clients"]] == [400] * 3
     assert [g["group"] for g in record["audit"]["groups"]] == ["all", "over_65"]
-    for name in "abc":  # the site's own account: two answers, what was asked and how much left
+    for name in "abc":  # The ledger of a site says what was asked and how much left it.
         lines = (sites / f"{name}-ledger.jsonl").read_text().splitlines()
         entries = [json.loads(line) for line in lines]
         assert [e["asked"] for e in entries] == ["summary", "audit"]
@@ -703,7 +704,7 @@ def test_a_site_may_send_a_summary_that_it_has_looked_at(sites: Path) -> None:
         nodes[k] = InProcessNode(ready.client, config)
     run_ready(sites, nodes, output=str(sites / "again"))
     assert (sites / "again/predictor.json").read_bytes() == expected
-    # Not if it was made otherwise than is asked now.
+    # A summary that was made in another way than is asked now is not sent.
     with pytest.raises(GCFCPError, match="0 clients answered"):
         run_ready(sites, nodes, output=str(sites / "third"), delta=100)
     assert {e["code"] for e in record_of(sites / "third")["clients"]} == {"data-refused"}
@@ -727,7 +728,7 @@ def test_a_region_answers_for_its_clients_if_the_round_allows_it(sites: Path) ->
     run_ready(sites, nodes, output=str(sites / "yes"), aggregates=True, **more)
     predictor = gcfcp.Predictor.load(sites / "yes/predictor.json")
     assert [c["members"] for c in predictor.provenance["clients"]] == [1, 2]
-    # A client must not count twice: here a is in the region and answers itself.
+    # No client may count twice. Here hospital-a is part of the region and also answers itself.
     nodes[2] = InProcessNode(ready.client, node_of(sites, "a"))
     run_ready(sites, nodes, output=str(sites / "twice"), aggregates=True, **more)
     codes = {e["client"]: e["code"] for e in record_of(sites / "twice")["clients"]}

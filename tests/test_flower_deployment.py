@@ -1,4 +1,4 @@
-"""A real deployment on this machine's loopback: TLS, node authentication, faults, a second try."""
+"""A real deployment on this machine: TLS, node authentication, faults, and a second try."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def test_a_round_with_a_failing_a_hung_and_an_unknown_node_then_the_rest(tmp_pat
     subprocess.run([sys.executable, "-m", "gcfcp.flower", "app", str(tmp_path / "app")], check=True)
     data = {name: tmp_path / f"{name}.csv" for name in SITES}
     make_data(data["hospital-a"], 0)
-    data["hospital-b"].write_text(f"age,score\n40,{SECRET}\n50,{SECRET}x\n")  # raises
-    os.mkfifo(data["hospital-c"])  # hangs: nobody ever writes
+    data["hospital-b"].write_text(f"age,score\n40,{SECRET}\n50,{SECRET}x\n")  # This site fails.
+    os.mkfifo(data["hospital-c"])  # This site hangs, because nobody ever writes to the pipe.
 
     def node_config(name: str) -> dict[str, Any]:
         return {"client": name, "data": str(data[name]), "groups": str(groups)}
@@ -70,7 +70,7 @@ def test_a_round_with_a_failing_a_hung_and_an_unknown_node_then_the_rest(tmp_pat
         for name in SITES:
             deployment.wait_for_node(name)
 
-        # A busy machine may need a second try, which asks only those that have not answered.
+        # A busy machine may need a second try, which asks only the clients without an answer.
         for deadline in (10, 30, 90):
             status = deployment.run(tmp_path / "app", config | {"deadline": deadline}, 200)
             assert status == "finished:failed"
@@ -85,14 +85,14 @@ def test_a_round_with_a_failing_a_hung_and_an_unknown_node_then_the_rest(tmp_pat
         record = record_of(round_)
         assert record["outcome"] == "failed"
         assert record["missing"] == ["hospital-b", "hospital-c"]
-        assert record["not_on_the_roster"] == []  # the stranger was not even let in
+        assert record["not_on_the_roster"] == []  # The stranger was not even let in.
         assert "SuperNode ID" not in deployment.log("stranger")
         assert not (round_ / "predictor.json").exists()
         for name in ("superlink", "stranger", *SITES):
             assert SECRET not in deployment.log(name)
         assert SECRET not in json.dumps(record)
 
-        # Everything dies the hard way; only what has arrived is left.
+        # All processes are ended, some by a kill; only the summaries that have arrived are left.
         for name in ("hospital-c", "superlink"):
             deployment.stop(name, signal.SIGKILL)
         for name in ("hospital-a", "hospital-b", "stranger"):

@@ -1,4 +1,4 @@
-"""A thousand clients in Flower's own simulation, which needs Ray."""
+"""A round of a thousand clients in the simulation of Flower, which needs Ray."""
 
 from __future__ import annotations
 

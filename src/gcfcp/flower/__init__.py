@@ -1,28 +1,29 @@
-"""GC-FCP over a network, on Flower: the same code in a simulation and on machines far apart.
+"""GC-FCP over a network, with Flower: the same code runs in a simulation and on distant machines.
 
-One round: the server sends every client the groups' definition, the score, delta, the
-representative, min_count and a nonce; each client checks that its own policy allows this, and
-replies with the bytes of its summary. A second, optional round sends the predictor out and brings
-the counts of an audit back. Flower carries the bytes; nothing here opens a socket.
+In one round the server sends every client the definition of the groups, the score, delta, the
+representative, min_count and a nonce (a random text that belongs to this request only). Each client
+checks that its own policy allows this, and replies with the bytes of its summary. A second round,
+which is optional, sends out the predictor and brings back the counts of an audit. Flower carries
+the bytes; this package opens no connection itself.
 
-    app = client_app(load, policy=Policy(groups))               # at a site that writes Python
+    app = client_app(load, policy=Policy(groups))               # at a site
     app = server_app(Question(groups, THR()), Target(0.1), Terms(min_clients=3), "round-1")
 
-A site without Python needs none: `gcfcp.flower.app` has both apps ready, set up by the node's and
-the run's configuration, and `python -m gcfcp.flower app DIRECTORY` writes an app directory that
-`flwr run` takes as it is. docs/flower.md is the guide.
+A site can also take part without writing Python. `gcfcp.flower.app` holds both apps ready to use;
+the configurations of the node and of the run set them up. `python -m gcfcp.flower app DIRECTORY`
+writes an app directory for `flwr run`. The guide is docs/flower.md.
 
-| module     | what it is for                                                        |
-|------------|-----------------------------------------------------------------------|
-| `protocol` | requests, replies and the codes for what goes wrong                   |
-| `client`   | a site's policy, and replies that never leak                          |
-| `roster`   | which public key may speak for which client                           |
-| `exchange` | asking and waiting: deadline, late joiners, an account of everyone    |
-| `store`    | the round on disk, so that a new run asks only those that are missing |
-| `server`   | checking every answer, calibration, audit, the record                 |
-| `app`      | the ready app                                                         |
+| module     | what it is for                                                              |
+|------------|-----------------------------------------------------------------------------|
+| `protocol` | requests, replies, and the codes for what goes wrong                        |
+| `client`   | a site's policy, and replies that give nothing else away                    |
+| `roster`   | which public key may speak for which client                                 |
+| `exchange` | asks all clients, waits until a deadline, and accounts for every one        |
+| `store`    | keeps the round on disk, so that a new run asks only those that are missing |
+| `server`   | checks every answer, calibrates, audits, and writes a record of the round   |
+| `app`      | the app that is ready to use                                                |
 
-Needs the extra `gcfcp[flower]`; nothing else in gcfcp imports Flower.
+The package needs the extra `gcfcp[flower]`; nothing else in gcfcp imports Flower.
 """
 
 try:

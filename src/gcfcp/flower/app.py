@@ -1,26 +1,27 @@
-"""The ready app: both components, set up by configuration alone.
+"""The ready app: a client and a server that are set up by configuration alone.
 
 A site says who it is and what it allows in its node configuration, which only the site can write:
 
     flower-supernode ... --node-config 'client="hospital-a" data="/data/calibration.parquet"
                                         groups="/data/groups.toml" min-count=20'
 
-| key          | what                                                              | default   |
-|--------------|-------------------------------------------------------------------|-----------|
-| `client`     | the client's name                                                 | (needed)  |
-| `groups`     | the groups file that the site allows; any other is refused        | (needed)  |
-| `data`       | CSV or Parquet, columns as for `gcfcp summarize`                  | (this or) |
-| `summary`    | a ready summary, which somebody has looked at (`gcfcp inspect`)   | (this)    |
-| `max-delta`  | the finest digest that the site gives                             | 250       |
-| `min-count`  | the fewest records that the site lets a centroid stand for        | 10        |
-| `scores`     | names of the scores that may be asked for, with commas            | any       |
-| `model`      | fingerprint of the site's model                                   | none      |
-| `missing`    | rows with a missing score: "error", or "drop"                     | error     |
-| `seed`       | of the generator for randomised scores                            | fresh     |
-| `audit-data` | labelled records for audits, none of them used to calibrate       | no audits |
-| `ledger`     | a file that gets a line for every answer                          | none      |
+| key          | what it holds                                                    | default   |
+|--------------|------------------------------------------------------------------|-----------|
+| `client`     | the name of the client                                           | (needed)  |
+| `groups`     | the groups file that the site allows; any other is refused       | (needed)  |
+| `data`       | a CSV or Parquet file with the columns of `gcfcp summarize`      | (needed)  |
+| `summary`    | in place of `data`: a summary that was made and inspected before | none      |
+| `max-delta`  | the largest delta (the finest digest) that the site allows       | 250       |
+| `min-count`  | the fewest records that a centroid may stand for                 | 10        |
+| `scores`     | the names of the scores that may be asked for, with commas       | any       |
+| `model`      | the fingerprint of the site's model                              | none      |
+| `missing`    | what is done with rows that lack a value: "error", or "drop"     | error     |
+| `seed`       | the seed of randomised scores                                    | random    |
+| `audit-data` | labelled records for audits, none of them used to calibrate      | no audits |
+| `ledger`     | a file that gets one line for every answer                       | none      |
 
-The server's run configuration is in the app directory's pyproject.toml, with its defaults.
+The run configuration of the server is in the pyproject.toml of the app directory, with its
+defaults.
 """
 
 from __future__ import annotations
@@ -54,18 +55,18 @@ _SITE_KEYS = frozenset(
     {"client", "groups", "data", "summary", "max-delta", "min-count", "scores", "model"}
     | {"missing", "seed", "audit-data", "ledger"}
 )
-_FLOWER_KEYS = frozenset({"partition-id", "num-partitions"})
+_FLOWER_KEYS = frozenset({"partition-id", "num-partitions"})  # A simulation of Flower adds these.
 
 
 def site_of(node: NodeConfig) -> Site:
-    """The site that a node configuration describes; a GCFCPError says what is wrong with it."""
+    """The site that a node configuration describes; a GCFCPError if something is wrong with it."""
     if unknown := sorted(set(node) - _SITE_KEYS - _FLOWER_KEYS):
         raise GCFCPError(
-            f"the node configuration has {unknown[0]!r}, which is none of "
+            f"the node configuration has the unknown key {unknown[0]!r}: the keys are "
             f"{', '.join(sorted(_SITE_KEYS))}"
         )
     if ("data" in node) == ("summary" in node):
-        raise GCFCPError("the node configuration needs either data or summary")
+        raise GCFCPError("the node configuration needs data or summary, and not both")
     names = node.get("scores")
     policy = Policy(
         groups=Groups.from_toml(_text(node, "groups")),
@@ -84,11 +85,12 @@ def site_of(node: NodeConfig) -> Site:
 
 
 def _load_summary(question: Question, node: NodeConfig) -> ClientSummary:
+    """The summary that the site has made beforehand."""
     return ClientSummary.load(_text(node, "summary"))
 
 
 def _load_data(question: Question, node: NodeConfig) -> ClientSummary:
-    """What `gcfcp summarize` makes of the same file, to the last byte."""
+    """The summary of the site's table; byte for byte what `gcfcp summarize` makes of it."""
     with tables.open_table(_text(node, "data")) as table:
         summary, _ = tables.summarize_table(
             table,
@@ -106,12 +108,14 @@ def _load_data(question: Question, node: NodeConfig) -> ClientSummary:
 
 
 def _generator(question: Question, node: NodeConfig) -> Generator | None:
+    """The generator for a randomised score, and None for any other score."""
     if not getattr(question.score, "randomized", False):
         return None
     return np.random.default_rng(node.get("seed"))
 
 
 def _audit_data(predictor: Predictor, question: Question, node: NodeConfig) -> Audit:
+    """The audit of the predictor on the site's labelled table."""
     with tables.open_table(_text(node, "audit-data")) as table:
         audit, _ = tables.audit_table(
             table,
@@ -128,7 +132,7 @@ def _audit_data(predictor: Predictor, question: Question, node: NodeConfig) -> A
 
 
 def setup_of(run: Mapping[str, Any]) -> tuple[Question, Target, Terms, Path]:
-    """Question, target, terms and output directory of a run configuration."""
+    """The question, the target, the terms and the output directory of a run configuration."""
     question = Question(
         groups=Groups.from_toml(_text(run, "groups")),
         score=score_of(_text(run, "score"), _parameters(run.get("parameters", ""))),
@@ -157,12 +161,13 @@ def setup_of(run: Mapping[str, Any]) -> tuple[Question, Target, Terms, Path]:
 
 
 def _parameters(text: Any) -> dict[str, Any]:
+    """The parameters of the score, which the configuration holds as JSON."""
     try:
         parameters = json.loads(text or "{}")
     except (ValueError, TypeError):
         parameters = None
     if not isinstance(parameters, dict):
-        raise GCFCPError(f'parameters={text!r:.60} is not JSON such as {{"lam": 0.01}}')
+        raise GCFCPError(f'parameters={text!r:.60} is not a JSON object such as {{"lam": 0.01}}')
     return parameters
 
 
@@ -170,26 +175,29 @@ def _parameters(text: Any) -> dict[str, Any]:
 
 
 def _text(config: Mapping[str, Any], key: str) -> str:
+    """A value that must be a text and not empty."""
     value = config.get(key)
     if not isinstance(value, str) or not value:
-        raise GCFCPError(f"{key}={value!r:.60} is missing or not text in the configuration")
+        raise GCFCPError(f"{key}={value!r:.60} in the configuration is missing or is not a text")
     return value
 
 
 def _number(config: Mapping[str, Any], key: str, default: float) -> float:
+    """A value that must be a number."""
     value = config.get(key, default)
     if type(value) not in (int, float):
-        raise GCFCPError(f"{key}={value!r:.60} is not a number in the configuration")
+        raise GCFCPError(f"{key}={value!r:.60} in the configuration is not a number")
     return value  # type: ignore[no-any-return]
 
 
 def _whole(config: Mapping[str, Any], key: str, default: int) -> int:
+    """A value that must be a whole number."""
     value = config.get(key, default)
     if type(value) is not int:
-        raise GCFCPError(f"{key}={value!r:.60} is not a whole number in the configuration")
+        raise GCFCPError(f"{key}={value!r:.60} in the configuration is not a whole number")
     return value
 
 
-# Flower reads the syntax tree to find these names, so they are plain assignments.
+# Flower looks for these names in the source code, so they must be plain assignments.
 client = client_side.app_of(site_of)
 server = server_side.app_of(setup_of)

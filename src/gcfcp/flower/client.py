@@ -1,11 +1,13 @@
-"""A site's side of a round: the site decides what it answers, and nothing else gets out.
+"""A site's side of a round: the site decides what it answers, and nothing else leaves it.
 
-The server proposes, the site's `Policy` disposes: which groups, how fine a digest, how many
-records a centroid must stand for, which score, which model. A request that asks for more than the
-policy allows is refused, never trimmed, so that the server cannot mistake what it got.
+The server asks, and the site's `Policy` says what may be answered: for which groups, with how fine
+a digest, with how many records for each centroid, for which score and which model. A request that
+asks for more is refused. It is never answered in part, so that the server always knows what it has
+got.
 
-Whatever is raised in here, by the site's own code too, becomes one of the fixed codes of
-`protocol`. Neither the reply nor the log holds an exception's text: it may quote a value.
+Any exception in here, also one from the site's own code, becomes one of the fixed codes of
+`protocol`. Neither the reply nor the log holds the text of an exception, because it may quote a
+value of the data.
 """
 
 from __future__ import annotations
@@ -34,21 +36,26 @@ from gcfcp.prediction import Predictor
 from gcfcp.summary import ClientSummary
 
 NodeConfig = Mapping[str, Any]
+"""The configuration of a node, which only its site can write."""
 Load = Callable[[Question, NodeConfig], Any]
+"""A function that loads a site's scores and memberships, or its summary; see `Site`."""
 Check = Callable[[Predictor, Question, NodeConfig], Any]
+"""A function that audits a predictor on a site's labelled records; see `Site`."""
 
-_log = logging.getLogger("flwr")  # the one logger that Flower's processes show
+_log = logging.getLogger("flwr")  # Flower's processes show the lines of this logger only.
 
 
 @dataclass(frozen=True)
 class Policy:
     """What a site lets the server ask for.
 
-    groups: the family that is allowed (or several); None allows any, whatever it singles out, and
-    must be said. max_delta: the finest digest. min_count: the fewest records that a centroid may
-    stand for. scores: the names of those that may be asked for; None is any that `load` can
-    compute. model: the fingerprint of this site's model; a server that names another one, or one
-    where this is None, is refused.
+    groups: The family of groups that is allowed, or several families. None allows any family, even
+    one that singles out a person, so it has no default.
+    max_delta: The largest delta, that is the finest digest, that is allowed.
+    min_count: The fewest records that a centroid may stand for.
+    scores: The names of the scores that may be asked for. None allows all that `load` can compute.
+    model: The fingerprint of this site's model. A server that names a model is refused unless it
+    names this one.
     """
 
     groups: Groups | Sequence[Groups] | None
@@ -58,7 +65,7 @@ class Policy:
     model: str | None = None
 
     def check(self, question: Question) -> None:
-        """Raise a `Refusal` if the question goes beyond what is allowed."""
+        """Raise a `Refusal` if the question asks for more than is allowed."""
         allowed = [self.groups] if isinstance(self.groups, Groups) else self.groups
         if allowed is not None and question.groups.fingerprint not in {
             groups.fingerprint for groups in allowed
@@ -78,11 +85,14 @@ class Policy:
 class Site:
     """One client: its name, its policy, and the functions that read its data.
 
-    load: (question, node config) -> (scores, membership), or a `ClientSummary` made beforehand.
-    audit: (predictor, question, node config) -> (covered, membership) or (covered, membership,
-    set sizes) on labelled records that were not used to calibrate, or an `Audit` made of them;
-    None takes part in no audit.
-    ledger: a file that gets one line for every request, with what was answered.
+    client: The name of the client.
+    policy: What the site lets the server ask for.
+    load: A function of the question and the node configuration. It returns the scores and the
+    memberships of the calibration records, or a `ClientSummary` that was made beforehand.
+    audit: A function of the predictor, the question and the node configuration. It returns
+    (covered, membership) or (covered, membership, set sizes) of labelled records that were not used
+    to calibrate, or an `Audit` of them. None means that the site takes part in no audit.
+    ledger: A file that gets one line for every answer, with what was asked and how much was sent.
     """
 
     client: str
@@ -95,10 +105,11 @@ class Site:
 def client_app(
     load: Load, *, policy: Policy, client: str | None = None, audit: Check | None = None
 ) -> ClientApp:
-    """A ClientApp for a site that brings one function; see `Site` for what it returns.
+    """A ClientApp for a site that is written in Python.
 
-    client: this client's name; by default the node configuration's `client`, or, in a simulation,
-    client-00000 and so on.
+    load, policy, audit: As in `Site`.
+    client: The name of this client. By default it is `client` in the node configuration or, in a
+    simulation, client-00000 and so on.
     """
 
     def site_of(node: NodeConfig) -> Site:
@@ -111,7 +122,7 @@ def client_app(
 
 
 def name_of(node: NodeConfig) -> str:
-    """The client's name as the node is configured; a simulation numbers its nodes instead."""
+    """The name of the client in the node configuration; a simulation numbers its nodes instead."""
     name = node.get("client")
     if name is None and "partition-id" in node:
         name = f"client-{int(node['partition-id']):05d}"
@@ -122,10 +133,10 @@ def name_of(node: NodeConfig) -> str:
 
 
 def app_of(site_of: Callable[[NodeConfig], Site]) -> ClientApp:
-    """A ClientApp for sites that are read from their node configuration at every request."""
+    """A ClientApp for the site that `site_of` makes of the node configuration, at every request."""
     app = ClientApp()
 
-    # Only node_config belongs to the site; run_config is the server's, and is not looked at.
+    # Only node_config belongs to the site. run_config comes from the server and is not read.
     @app.query(protocol.SUMMARIZE)
     def summarize(message: Message, context: Context) -> Message:
         return _reply(message, context.node_config, site_of, _summary)
@@ -138,16 +149,18 @@ def app_of(site_of: Callable[[NodeConfig], Site]) -> ClientApp:
 
 
 Work = Callable[[Request, Site, NodeConfig], bytes]
+"""A function that makes the bytes of an answer."""
 
 
 def _reply(
     message: Message, node: NodeConfig, site_of: Callable[[NodeConfig], Site], work: Work
 ) -> Message:
+    """The reply to a message: the bytes that `work` makes, or a code if anything fails."""
     nonce = client = ""
     site, code, payload = None, Code.BAD_REQUEST, b""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # their text may quote data, and would be logged
+            warnings.simplefilter("ignore")  # A warning may quote data, and would be logged.
             request = Request.from_record(message.content[protocol.RECORD])
             nonce, code = request.nonce, Code.SITE_NOT_SET_UP
             site = site_of(node)
@@ -157,13 +170,13 @@ def _reply(
                 _enter(site.ledger, request, payload)
         _log.info("gcfcp: %s answers with %d bytes", client, len(payload))
         record = protocol.answer(nonce, client, payload)
-    except BaseException as error:  # a site's code may even call sys.exit("score 0.37")
+    except BaseException as error:  # A site's code may even call sys.exit("score 0.37").
         if isinstance(error, Refusal):
             code = error.code
         elif isinstance(error, GCFCPError) and code == Code.FAILED:
             code = Code.DATA_REFUSED
-        # The kind of exception is a name out of some source code; its text may be data, unless
-        # nothing but the configuration has been read so far.
+        # The name of an exception's class comes from source code and can be logged. Its text may
+        # hold data, unless only the configuration has been read so far.
         what = str(error) if code == Code.SITE_NOT_SET_UP else type(error).__name__
         _log.error("gcfcp: %s gives no answer: %s (%s)", client or "this node", code, what)
         record = protocol.refusal(nonce, client, code)
@@ -171,6 +184,7 @@ def _reply(
 
 
 def _summary(request: Request, site: Site, node: NodeConfig) -> bytes:
+    """The bytes of the site's summary, if its policy allows the question."""
     question = request.question
     site.policy.check(question)
     loaded = site.load(question, node)
@@ -189,13 +203,14 @@ def _summary(request: Request, site: Site, node: NodeConfig) -> bytes:
             score=question.score,
             model=question.model,
         )
-    # Nothing coarser or finer than what the policy was asked about may leave, whoever made it.
+    # A summary that was made beforehand must be exactly what the policy has just allowed.
     if summary.client != site.client or differences(summary, question):
         raise Refusal(Code.DATA_REFUSED)
     return summary.to_bytes()
 
 
 def _audit(request: Request, site: Site, node: NodeConfig) -> bytes:
+    """The bytes of the site's audit of the predictor in the request."""
     question = request.question
     site.policy.check(question)
     if site.audit is None:
@@ -223,7 +238,7 @@ def _audit(request: Request, site: Site, node: NodeConfig) -> bytes:
 
 
 def differences(summary: ClientSummary, question: Question) -> str:
-    """What in a summary is not as asked, both sides said; empty if all is."""
+    """What in a summary differs from the question, with both values; "" if nothing does."""
     pairs = {
         "groups": (summary.groups.fingerprint, question.groups.fingerprint),
         "score": (summary.score, question.score_name),
@@ -234,14 +249,14 @@ def differences(summary: ClientSummary, question: Question) -> str:
         "min_count": (summary.min_count, question.min_count),
     }
     return "; ".join(
-        f"{what} {theirs!r:.60}, asked {ours!r:.60}"
+        f"{what} is {theirs!r:.60}, but {ours!r:.60} was asked for"
         for what, (theirs, ours) in pairs.items()
         if theirs != ours
     )
 
 
 def _enter(ledger: Path, request: Request, payload: bytes) -> None:
-    """One line for every answer, written before it leaves: what the site gave away, and when."""
+    """Add a line to the ledger before an answer leaves: what was asked, when, and how much left."""
     line = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "asked": "audit" if request.predictor is not None else "summary",

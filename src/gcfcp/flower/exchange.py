@@ -1,11 +1,11 @@
-"""One request to every client, and what comes back, by a deadline: the only part that waits.
+"""One request to every client, and the replies until a deadline. Only this module waits.
 
-Flower delivers a message at most once, redelivers nothing to a node that restarts, and says
-nothing of a client that hangs. So this keeps its own clock, looks again and again at which nodes
-are connected, asks those that join late and (up to `ATTEMPTS` times) those that come back after
-a failure of the carrier, and ends with an account of everyone: an answer, or a code.
+Flower delivers a message at most once, delivers nothing again to a node that restarts, and does not
+say that a client hangs. So an `Exchange` keeps its own clock and looks again and again which nodes
+are connected. It asks nodes that join late and, up to `ATTEMPTS` times, nodes that come back after
+Flower has lost them. It ends with an account of every client: an answer, or a code.
 
-A node is known by its public key if the SuperLink knows one, and by its number otherwise.
+A node is known by its public key if the SuperLink knows its key, and by its number otherwise.
 """
 
 from __future__ import annotations
@@ -27,53 +27,61 @@ from gcfcp.flower import protocol
 from gcfcp.flower.protocol import Code, Refusal, Request
 from gcfcp.flower.roster import fingerprint
 
-ATTEMPTS = 3  # requests to one node, if the carrier fails
-CENSUS = 1.0  # seconds between looks at who is connected
-POLL = 0.2  # seconds between looks for replies
-BATCH = 500  # messages in one call
-GRACE = 30.0  # seconds that a message outlives the deadline
-LINES = 20  # clients that get a line of progress each
+ATTEMPTS = 3  # A node is asked so many times at most, if Flower loses the message or the node.
+CENSUS = 1.0  # After so many seconds, the exchange looks again which nodes are connected.
+POLL = 0.2  # After so many seconds without a reply, it looks again for replies.
+BATCH = 500  # So many messages are sent or fetched in one call.
+GRACE = 30.0  # A message is valid for so many seconds beyond the deadline.
+LINES = 20  # Up to so many clients get a line of progress each.
 
-# Flower's error codes (flwr.common.constant.ErrorCode, which is not public). Their texts may
-# quote a client's exception and are never looked at.
-_LOST = (3, 4, 5, 8)  # message or reply unavailable, node unavailable, app crashed
+# These are error codes of Flower (flwr.common.constant.ErrorCode, which is not public): the message
+# is unavailable, the reply is unavailable, the node is unavailable, the app crashed. The texts of
+# these errors may quote an exception of a client and are never read.
+_LOST = (3, 4, 5, 8)
 
 
 @dataclass(frozen=True)
 class Node:
-    number: int  # of this SuperLink: Flower's node ID
-    key: str | None  # the public key's fingerprint, which outlives the SuperLink
+    """A machine that is connected to the SuperLink."""
+
+    number: int  # The node ID of Flower. A new SuperLink gives new numbers.
+    key: str | None  # The fingerprint of its public key, which stays the same.
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one client: `code` is None if its answer was taken."""
+    """What became of one client."""
 
-    client: str | None  # None: a node of which it is not certain who it is
-    node: Node | None  # None: it never connected
-    code: Code | None
-    detail: str = ""
-    claimed: str | None = None  # who it says it is
-    payload: bytes = field(default=b"", repr=False)  # until it is judged
-    size: int = 0
-    sha256: str | None = None
-    asked: str | None = None
-    received: str | None = None
-    kept: bool = False  # from an earlier run
+    client: str | None  # Its name, or None for a node that has not shown who it is.
+    node: Node | None  # Its node, or None if it never connected.
+    code: Code | None  # Why its answer is missing, or None if the answer was accepted.
+    detail: str = ""  # More about the code.
+    claimed: str | None = None  # The name that the node gives itself.
+    payload: bytes = field(default=b"", repr=False)  # Its answer, until that has been checked.
+    size: int = 0  # How many bytes the answer has.
+    sha256: str | None = None  # The SHA-256 of the answer.
+    asked: str | None = None  # When the request was sent.
+    received: str | None = None  # When the reply came.
+    kept: bool = False  # Whether the answer came in an earlier run.
 
     @property
     def name(self) -> str:
+        """What messages call it: the name of the client, or the number of the node."""
         return self.client or f"node {self.node.number if self.node else '?'}"
 
 
 @dataclass(frozen=True)
 class Terms:
-    """On which terms answers are gathered.
+    """The terms on which answers are gathered.
 
-    deadline: seconds. min_clients: the quorum. missing: "fail", or "present" to go on with those
-    that answered. clients: {name: fingerprint of its node's key}, see `roster`; None takes every
-    node's word for its name. max_bytes: of one reply. aggregates: whether a summary may stand for
-    several clients.
+    deadline: After so many seconds, nothing more is waited for.
+    min_clients: If fewer clients answer, the round fails.
+    missing: What happens if a client is missing: "fail" ends the round, "present" goes on with
+    those that answered.
+    clients: The roster: it maps the name of each client to the fingerprint of its node's key. None
+    believes the name that a node gives itself.
+    max_bytes: The most bytes that one reply may have.
+    aggregates: Whether a summary may stand for several clients.
     """
 
     deadline: float = 300
@@ -85,36 +93,53 @@ class Terms:
 
     def __post_init__(self) -> None:
         if not 0 < self.deadline <= 7 * 24 * 3600:
-            raise GCFCPError(f"deadline={self.deadline} is not within 0 to 604,800 s (a week)")
+            raise GCFCPError(
+                f"deadline={self.deadline} is not a number of seconds above 0, up to 604,800 (a "
+                "week)"
+            )
         if type(self.min_clients) is not int or self.min_clients < 1:
-            raise GCFCPError(f"min_clients={self.min_clients!r} is not a whole number from 1")
+            raise GCFCPError(
+                f"min_clients={self.min_clients!r} is not a whole number that is at least 1"
+            )
         if self.missing not in ("fail", "present"):
             raise GCFCPError(f"missing={self.missing!r} is neither 'fail' nor 'present'")
         if self.clients is not None and self.min_clients > len(self.clients):
             raise GCFCPError(
-                f"min_clients={self.min_clients}, but the roster has {len(self.clients)} clients"
+                f"min_clients={self.min_clients}, but the roster has {len(self.clients)} clients: "
+                "give a smaller number"
             )
         if self.max_bytes < 1:
             raise GCFCPError(f"max_bytes={self.max_bytes} is not at least 1")
 
 
 Accept = Callable[[str | None, Outcome], Outcome]
+"""A function that checks an answer; see `Exchange`."""
 Say = Callable[[str], None]
+"""A function that shows a line of progress."""
 
 
 @dataclass
 class _Asked:
+    """A request that waits for its reply."""
+
     node: Node
     nonce: str
-    asked: str
+    asked: str  # When it was sent.
 
 
 @dataclass
 class Exchange:
-    """The state of one round. `accept(name on the roster or None, outcome)` judges a payload: it
-    returns the outcome, now with the client's name, or raises a `Refusal`.
+    """One request to every client, and the state of it while replies come in.
 
-    done: names of clients that need not be asked; done_nodes: nodes likewise, by key or number.
+    grid: Flower's connection to the nodes.
+    terms: The deadline, the roster and so on.
+    action: What is asked for: `protocol.SUMMARIZE` or `protocol.AUDIT`.
+    request: It makes the request with a given nonce.
+    accept: It checks the answer of a node. It gets the client's name on the roster (None without a
+    roster) and the outcome with the answer. It returns the outcome, or raises a `Refusal`.
+    say: It shows a line of progress.
+    done: The names of clients that need not be asked.
+    done_nodes: The nodes that need not be asked, by key or by number.
     """
 
     grid: Grid
@@ -137,7 +162,10 @@ class Exchange:
         self._names = {key: name for name, key in (self.terms.clients or {}).items()}
 
     def run(self) -> list[Outcome]:
-        """Ask, wait, judge; an outcome for every node that was asked and every client expected."""
+        """Ask, wait and check the answers, until all is known or the deadline has come.
+
+        Returns an outcome for every node that was asked and for every client on the roster.
+        """
         end = time.monotonic() + self.terms.deadline
         census = 0.0
         while True:
@@ -154,15 +182,17 @@ class Exchange:
 
     @property
     def strangers(self) -> list[Node]:
-        """Nodes that are connected but on no roster; nothing was sent to them."""
+        """The nodes that are connected but not on the roster; nothing was sent to them."""
         return [self._strangers[number] for number in sorted(self._strangers)]
 
     # --- whom to ask
 
     def _name(self, node: Node) -> str | None:
+        """The client that the roster names for this node, if there is one."""
         return self._names.get(node.key) if node.key else None
 
     def _askable(self) -> list[Node]:
+        """The connected nodes that should be asked now."""
         waiting = {asked.node.number for asked in self._pending.values()}
         nodes = []
         for node in connected(self.grid):
@@ -172,6 +202,7 @@ class Exchange:
         return nodes
 
     def _may_ask(self, node: Node) -> bool:
+        """Whether a node is expected to answer and has not done so yet."""
         settled = self._settled.get(node.number)
         if settled is not None and self._is_final(settled):
             return False
@@ -185,6 +216,7 @@ class Exchange:
     # --- asking and taking
 
     def _ask(self, nodes: Sequence[Node], left: float) -> None:
+        """Send a request to each of these nodes; `left` seconds are left until the deadline."""
         for start in range(0, len(nodes), BATCH):
             batch = []
             for node in nodes[start : start + BATCH]:
@@ -197,6 +229,7 @@ class Exchange:
                     self._pending[message.metadata.message_id] = _Asked(node, nonce, utc())
 
     def _message(self, node: Node, nonce: str, left: float) -> Message:
+        """The request as a message of Flower."""
         record = ConfigRecord(self.request(nonce).to_record())
         return Message(
             RecordDict({protocol.RECORD: record}),
@@ -207,14 +240,16 @@ class Exchange:
         )
 
     def _pull(self) -> Iterator[Message]:
+        """The replies that have come in."""
         waiting = list(self._pending)
         for start in range(0, len(waiting), BATCH):
             yield from self.grid.pull_messages(waiting[start : start + BATCH])
 
     def _take(self, message: Message) -> bool:
+        """Check one reply and note its outcome; False if no request waits for it."""
         asked = self._pending.pop(message.metadata.reply_to_message_id, None)
         if asked is None:
-            return False  # nobody waits for it
+            return False
         node = asked.node
         name = self._name(node)
         outcome = Outcome(name, node, None, asked=asked.asked, received=utc())
@@ -246,6 +281,11 @@ class Exchange:
     # --- when to stop
 
     def _finished(self) -> bool:
+        """Whether there is nothing left to wait for.
+
+        With a roster, every client on it must have a final outcome. Without one, every node that
+        was asked must have a final outcome, and there must be at least `min_clients` of them.
+        """
         if self._pending:
             return False
         final = [o for o in self._settled.values() if self._is_final(o)]
@@ -255,7 +295,7 @@ class Exchange:
         return len(final) == len(self._settled) >= self.terms.min_clients - len(self.done)
 
     def _is_final(self, outcome: Outcome) -> bool:
-        """A node that was lost may come back; one that is lost every time is given up."""
+        """Whether a node is not asked again; a lost node is asked up to `ATTEMPTS` times."""
         assert outcome.node is not None
         return (
             outcome.code is not Code.NODE_LOST
@@ -263,6 +303,7 @@ class Exchange:
         )
 
     def _account(self) -> list[Outcome]:
+        """All outcomes, also of nodes that have not answered and clients that never connected."""
         outcomes = dict(self._settled)
         for asked in self._pending.values():
             outcomes[asked.node.number] = Outcome(
@@ -282,17 +323,18 @@ class Exchange:
     # --- telling
 
     def _tell(self, outcome: Outcome) -> None:
-        """Who has answered: a line each while there are few, then now and then."""
+        """Say who has answered: each client if there are few, about every tenth part if not."""
         answered, expected = self._answered, self._expected()
         if outcome.code is not None:
             if self._failed <= LINES:
                 detail = f" ({outcome.detail})" if outcome.detail else ""
-                self.say(f"{outcome.name}: left out, {outcome.code.meaning}{detail}")
+                self.say(f"{outcome.name} is left out, because {outcome.code.meaning}{detail}")
         elif expected <= LINES or answered % max(expected // 10, 1) == 0:
             size = f"{outcome.size:,} bytes"
-            self.say(f"{outcome.name}: answered, {size} ({answered} of {expected})")
+            self.say(f"{outcome.name} answered with {size} ({answered} of {expected})")
 
     def _expected(self) -> int:
+        """How many clients should answer, as far as this is known."""
         if self.terms.clients is not None:
             return len(self.terms.clients)
         return max(len(self._settled) + len(self._pending) + len(self.done), self.terms.min_clients)
@@ -308,12 +350,13 @@ def connected(grid: Grid) -> list[Node]:
         try:
             key = _fingerprint(info.public_key) if info.public_key else None
         except GCFCPError:
-            key = None  # a simulation's nodes have made-up keys
+            key = None  # In a simulation, the keys of the nodes are made up.
         nodes.append(Node(info.node_id, key))
     return sorted(nodes, key=lambda node: node.number)
 
 
 def _record(message: Message) -> Mapping[str, Any]:
+    """The content of a reply; a `Refusal` if it has none or reports an error of Flower."""
     if message.has_error():
         raise Refusal(Code.NODE_LOST if message.error.code in _LOST else Code.APP_FAILED)
     if not message.has_content():
@@ -325,4 +368,5 @@ def _record(message: Message) -> Mapping[str, Any]:
 
 
 def utc() -> str:
+    """The time now, such as 2026-03-04T05:06:07.891+00:00."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")

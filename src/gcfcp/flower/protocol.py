@@ -1,11 +1,12 @@
-"""What travels between server and clients, and the words for what goes wrong.
+"""What travels between the server and the clients, and the codes for what goes wrong.
 
-A request is one JSON object; a reply is a few named values beside the bytes of a summary (or an
-audit). Nothing is pickled. Each request carries a nonce of its own, which the reply must repeat:
-only the node that the request was sent to can know it, so no node can answer for another one.
+A request is one JSON object. A reply holds the bytes of a summary or of an audit, and a few named
+values beside them. Nothing is pickled. Each request carries its own nonce, a random text that the
+reply must repeat. Only the node that the request was sent to knows it, so no node can answer for
+another one.
 
-Whatever fails, a `Code` says so, and only a code: the text of an exception may hold a value of the
-data, so no text of an exception ever leaves a client.
+If a client fails, it sends a `Code` and nothing else. The text of an exception may hold a value of
+the data, so it never leaves a client.
 """
 
 from __future__ import annotations
@@ -20,18 +21,19 @@ from gcfcp import checks, scores
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups
 
-PROTOCOL = 1
-SUMMARIZE, AUDIT = "summarize", "audit"  # what can be asked
-RECORD = "gcfcp"  # the one record in a message, either way
-MAX_REQUEST = 64 * 2**20  # bytes; a predictor with its coreset is the largest request
+PROTOCOL = 1  # The version of the protocol, which every request and every reply names.
+SUMMARIZE, AUDIT = "summarize", "audit"  # These are the two things that a server can ask for.
+RECORD = "gcfcp"  # The name of the only record in a message, in both directions.
+MAX_REQUEST = 64 * 2**20  # A client reads so many bytes at most. Predictors are the largest part.
 
 Record = Mapping[str, Any]
+"""The content of a message, as named values."""
 
 
 class Code(StrEnum):
-    """Why a client's answer is missing. `meaning` is for people."""
+    """Why the answer of a client is missing. Its `meaning` says it in words."""
 
-    # A client says these.
+    # A client sends one of these.
     BAD_REQUEST = "bad-request"
     GROUPS_NOT_ALLOWED = "groups-not-allowed"
     DELTA_TOO_LARGE = "delta-too-large"
@@ -42,7 +44,7 @@ class Code(StrEnum):
     SITE_NOT_SET_UP = "site-not-set-up"
     DATA_REFUSED = "data-refused"
     FAILED = "failed"
-    # The server finds these.
+    # The server finds that one of these is the case.
     NO_ANSWER = "no-answer"
     NOT_CONNECTED = "not-connected"
     NODE_LOST = "node-lost"
@@ -60,25 +62,26 @@ class Code(StrEnum):
 
     @property
     def meaning(self) -> str:
+        """The code in words, with the remedy if there is one."""
         return _MEANINGS[self]
 
 
 _MEANINGS = {
-    Code.BAD_REQUEST: "the client did not understand the request: are both on one gcfcp version?",
+    Code.BAD_REQUEST: "the client did not understand the request: use one gcfcp version everywhere",
     Code.GROUPS_NOT_ALLOWED: "the site does not allow these groups: agree on one groups file",
     Code.DELTA_TOO_LARGE: "the site allows only a smaller delta",
-    Code.MIN_COUNT_TOO_SMALL: "the site asks for a larger min_count",
+    Code.MIN_COUNT_TOO_SMALL: "the site allows only a larger min_count",
     Code.SCORE_NOT_ALLOWED: "the site does not offer this score",
-    Code.MODEL_DIFFERS: "the site uses another model, or does not say which",
+    Code.MODEL_DIFFERS: "the site uses another model, or does not say which one",
     Code.AUDIT_NOT_ALLOWED: "the site has no audit data to offer",
     Code.SITE_NOT_SET_UP: "the site's node configuration is incomplete or wrong: see its log",
     Code.DATA_REFUSED: "the site's data cannot be summarised: run gcfcp summarize there to see why",
     Code.FAILED: "something failed at the site: run gcfcp summarize there to see what",
-    Code.NO_ANSWER: "no answer before the deadline",
-    Code.NOT_CONNECTED: "never connected before the deadline",
+    Code.NO_ANSWER: "there was no answer before the deadline",
+    Code.NOT_CONNECTED: "the client did not connect before the deadline",
     Code.NODE_LOST: "the connection was lost",
     Code.APP_FAILED: "the client's app did not start, or died",
-    Code.NOT_UNDERSTOOD: "the reply is not one of ours",
+    Code.NOT_UNDERSTOOD: "the reply does not follow the protocol",
     Code.TOO_LARGE: "the reply is larger than allowed",
     Code.WRONG_NONCE: "the reply does not belong to the request",
     Code.NOT_A_SUMMARY: "the reply holds no valid summary",
@@ -91,10 +94,15 @@ _MEANINGS = {
 }
 _NAMES = list(Code)
 FROM_CLIENTS = frozenset(_NAMES[: _NAMES.index(Code.NO_ANSWER)])
+"""The codes that a client may send."""
 
 
 class Refusal(Exception):  # noqa: N818 (an outcome, not a fault)
-    """An answer that is not given, or not taken; `detail` never comes from the data."""
+    """A client gives no answer, or the server does not accept it.
+
+    code: Why.
+    detail: More about it, which never comes from the data of a client.
+    """
 
     def __init__(self, code: Code, detail: str = "") -> None:
         super().__init__(code, detail)
@@ -103,11 +111,15 @@ class Refusal(Exception):  # noqa: N818 (an outcome, not a fault)
 
 @dataclass(frozen=True)
 class Question:
-    """What the server asks of every client, as the arguments of `gcfcp.summarize`.
+    """What the server asks of every client: the arguments of `gcfcp.summarize`.
 
-    score: one of `gcfcp.scores`, an object with a name, or a name. model: a fingerprint that the
-    sites must confirm, or None. min_count is 10 here, not 1: over a network nobody looks at a
-    summary before it leaves.
+    groups: The family of groups.
+    score: A score of `gcfcp.scores`, another object with a name, or a name.
+    model: A fingerprint of the model that the sites must confirm, or None.
+    delta: How fine the digests are; about delta / 2 clusters for each atom.
+    representative: "upper" or "mean".
+    min_count: Nothing that stands for fewer records than this leaves a site. The default is 10 and
+    not 1, because over a network nobody looks at a summary before it leaves.
     """
 
     groups: Groups
@@ -126,13 +138,13 @@ class Question:
         checks.name("score", name)
         if self.model is not None:
             checks.name("model", self.model)
-        # 250 and 250.0 would not be the same bytes in a summary.
+        # As floats, 250 and 250.0 give the same bytes in a summary.
         object.__setattr__(self, "delta", checks.delta(self.delta))
         object.__setattr__(self, "representative", checks.representative(self.representative))
         object.__setattr__(self, "min_count", checks.min_count(self.min_count))
 
     def to_json(self) -> dict[str, Any]:
-        """In plain values: the same question always gives the same ones."""
+        """The question in plain values; equal questions give equal values."""
         return {
             **self.groups.to_dict("groups"),
             "score": self.score_name,
@@ -145,7 +157,7 @@ class Question:
 
     @classmethod
     def from_json(cls, data: Any) -> Question:
-        """The question of a server that may be anyone; a GCFCPError if it makes no sense."""
+        """The question in plain values from any server; a GCFCPError if it makes no sense."""
         try:
             return cls(
                 groups=Groups.from_dict(data, "groups"),
@@ -156,24 +168,25 @@ class Question:
                 min_count=data["min_count"],
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise GCFCPError(f"not a question: {type(error).__name__}") from None
+            raise GCFCPError(f"this is not a question: {type(error).__name__}") from None
 
 
 @dataclass(frozen=True)
 class NamedScore:
-    """A score of the users' own, known to the wire by name and parameters only."""
+    """A score that the library does not know, with its name and its parameters."""
 
     name: str
     parameters: Mapping[str, Any]
 
 
 def score_of(name: Any, parameters: Any) -> Any:
+    """The score with this name and these parameters; one that is not known stays a name."""
     checks.name("score", name)
     try:
         return scores.from_name(name, parameters)
     except (GCFCPError, TypeError):
         if not isinstance(parameters, Mapping):
-            raise GCFCPError("a score's parameters are a mapping") from None
+            raise GCFCPError("the parameters of a score must be a mapping") from None
         return NamedScore(name, dict(parameters)) if parameters else name
 
 
@@ -183,45 +196,53 @@ class Request:
 
     question: Question
     nonce: str
-    predictor: bytes | None = None  # JSON, in an audit
+    predictor: bytes | None = None  # The JSON of the predictor, if an audit is asked for.
 
     def to_record(self) -> dict[str, Any]:
+        """The request as the content of a message."""
         text = {"protocol": PROTOCOL, "nonce": self.nonce, "question": self.question.to_json()}
         record: dict[str, Any] = {"request": json.dumps(text, ensure_ascii=False)}
         return record if self.predictor is None else record | {"predictor": self.predictor}
 
     @classmethod
     def from_record(cls, record: Record) -> Request:
+        """The request in a message from any server; some exception if it makes no sense."""
         text, predictor = record["request"], record.get("predictor")
         if not isinstance(text, str) or not isinstance(predictor, bytes | None):
-            raise GCFCPError("not a request")
+            raise GCFCPError("this is not a request")
         if len(text) + len(predictor or b"") > MAX_REQUEST:
             raise GCFCPError("the request is too large")
         data = json.loads(text)
         if data["protocol"] != PROTOCOL:
-            raise GCFCPError("another version of the protocol")
+            raise GCFCPError("the request has another version of the protocol")
         nonce = data["nonce"]
         if not isinstance(nonce, str) or len(nonce) > 100:
-            raise GCFCPError("not a nonce")
+            raise GCFCPError("the request has no valid nonce")
         return cls(Question.from_json(data["question"]), nonce, predictor)
 
 
 def answer(nonce: str, client: str, payload: bytes) -> dict[str, Any]:
-    """A client's reply: the bytes of its summary or audit."""
+    """The reply of a client that answers with the bytes of its summary or audit."""
     return {"protocol": PROTOCOL, "nonce": nonce, "client": client, "payload": payload}
 
 
 def refusal(nonce: str, client: str, code: Code) -> dict[str, Any]:
-    """A client's reply if it has none: a code, and nothing else."""
+    """The reply of a client that does not answer: a code, and nothing else."""
     return {"protocol": PROTOCOL, "nonce": nonce, "client": client, "code": str(code)}
 
 
 def read_reply(record: Record, nonce: str, max_bytes: int) -> tuple[str, bytes]:
-    """The client that a reply claims to come from, and what it holds; or a `Refusal`."""
+    """The client that a reply claims to come from, and the bytes that it holds.
+
+    nonce: The nonce of the request.
+    max_bytes: The most bytes that are accepted.
+    Raises a `Refusal` if the reply holds a code, or is not a valid answer to this request.
+    """
     if record.get("protocol") != PROTOCOL:
         raise Refusal(Code.NOT_UNDERSTOOD)
     code, echo = record.get("code"), record.get("nonce")
-    if echo != nonce and not (code == Code.BAD_REQUEST and echo == ""):  # it could not read one
+    # A client that did not understand the request could not read its nonce either.
+    if echo != nonce and not (code == Code.BAD_REQUEST and echo == ""):
         raise Refusal(Code.WRONG_NONCE)
     if code is not None:
         known = isinstance(code, str) and code in FROM_CLIENTS
@@ -234,5 +255,5 @@ def read_reply(record: Record, nonce: str, max_bytes: int) -> tuple[str, bytes]:
     except GCFCPError:
         raise Refusal(Code.NOT_UNDERSTOOD) from None
     if len(payload) > max_bytes:
-        raise Refusal(Code.TOO_LARGE, f"{len(payload):,} bytes, allowed are {max_bytes:,}")
+        raise Refusal(Code.TOO_LARGE, f"{len(payload):,} bytes, but {max_bytes:,} are allowed")
     return str(client), payload

@@ -1,11 +1,11 @@
-"""Who may speak for which client: a file that binds names to the public keys of nodes.
+"""The roster: a file that says which public key of a node belongs to which client.
 
     [clients]
-    hospital-a = "hospital-a.pub"                     # an OpenSSH public key, beside this file
-    hospital-b = "SHA256:0Jx..."                      # or its fingerprint, as ssh-keygen -l shows
+    hospital-a = "hospital-a.pub"           # An OpenSSH public key, relative to this file.
+    hospital-b = "SHA256:0Jx..."            # Or its fingerprint, as ssh-keygen -l shows it.
 
-The SuperLink lets in only nodes whose key was registered; the roster says which of them is whom.
-Without a roster a client's name is what the node claims, which is good enough for a simulation.
+The SuperLink lets in only nodes whose key was registered, and the roster says which client each of
+them is. Without a roster, a node can claim any name, which is good enough for a simulation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 
 
 def fingerprint(public_key: bytes) -> str:
-    """SHA256:... of a public key in OpenSSH or PEM form, as `ssh-keygen -l` writes it."""
+    """The fingerprint SHA256:... of a public key, as `ssh-keygen -l` writes it.
+
+    public_key: The key in OpenSSH or PEM form.
+    """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
 
@@ -39,12 +42,12 @@ def fingerprint(public_key: bytes) -> str:
             serialization.load_ssh_public_key(text)
         blob = base64.b64decode(text.split()[1])
     except (ValueError, TypeError, IndexError, UnsupportedAlgorithm):
-        raise GCFCPError("not a public key: an OpenSSH .pub file was expected") from None
+        raise GCFCPError("this is not a public key: give an OpenSSH .pub file") from None
     return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
 
 
 def read_roster(path: str | PathLike[str]) -> dict[str, str]:
-    """{client: fingerprint of its key} from a roster file."""
+    """Read a roster file; the result maps each client to the fingerprint of its key."""
     file = Path(path)
     try:
         table = tomllib.loads(codec.read(file).decode("utf-8-sig"))
@@ -60,11 +63,12 @@ def read_roster(path: str | PathLike[str]) -> dict[str, str]:
             raise GCFCPError(f"roster {file}: the key of {name!r} is not a string")
         roster[name] = key if _FINGERPRINT.fullmatch(key) else _of_file(file, name, key)
     if len(set(roster.values())) < len(roster):
-        raise GCFCPError(f"roster {file} gives one key to two clients: each needs its own")
+        raise GCFCPError(f"roster {file} gives one key to two clients: each needs a key of its own")
     return roster
 
 
 def _of_file(roster: Path, client: str, key: str) -> str:
+    """The fingerprint of the key in a file, whose path is relative to the roster."""
     try:
         return fingerprint(codec.read(roster.parent / key))
     except GCFCPError as error:

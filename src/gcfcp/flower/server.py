@@ -1,15 +1,17 @@
-"""The server's side of a round: ask, check every answer, calibrate, and leave an account of it.
+"""The server's side of a round: it asks, checks every answer, calibrates, and keeps a record.
 
-The result is what `gcfcp calibrate` makes of the same summaries as files, to the last byte: the
-order in which clients answer changes nothing, and everything the round adds (who, when, how) goes
-into a record of its own. Only if clients are missing and the terms allow to go on without them
-does the predictor say so itself, in `provenance.missing`.
+The predictor is byte for byte what `gcfcp calibrate` makes of the same summaries as files. The
+order in which clients answer changes nothing, and what belongs to the round (who answered, when and
+how) goes into record.json. There is one exception: if clients are missing and the terms allow going
+on without them, the predictor names them in `provenance.missing`.
 
-A summary is taken only if it is valid, was made as asked, and comes from the node that may speak
-for its client; anything else is named, left out, and treated as missing. What was taken is on disk
-at once, so that a run after a crash, or after the deadline, asks only those that are missing.
+A summary is accepted only if it is valid, was made as asked, and comes from the node that may speak
+for its client. Any other summary is left out, its client is named, and it counts as missing. What
+is accepted is written to disk at once. So a new run, after a crash or after the deadline, asks only
+the clients that are missing.
 
-Cost: a summary is checked in about 0.2 ms and kept in memory; then that of `calibrate`.
+Cost: a summary is checked in about 0.2 ms and kept in memory. The calibration then costs what
+`calibrate` costs.
 """
 
 from __future__ import annotations
@@ -41,15 +43,17 @@ from gcfcp.prediction import Predictor
 from gcfcp.summary import ClientSummary
 from gcfcp.version import LIBRARY
 
-REPORTED = 20_000  # clients that a page can list
+REPORTED = 20_000  # For more clients than this, no report is written.
 
 
 @dataclass(frozen=True)
 class Target:
-    """What to calibrate for: the arguments of `gcfcp.calibrate`, and what to do with the result.
+    """What to calibrate for, and what to do with the result.
 
-    audit: ask for an audit of the predictor afterwards. coreset: see `Predictor.save`; it also
-    says whether the clients get the coreset with the predictor that they audit.
+    alpha, mixture, merge, rule: As in `gcfcp.calibrate`.
+    coreset: Whether the predictor carries the pooled centroids, as in `Predictor.save`. If there
+    is an audit, the clients get them with the predictor.
+    audit: Whether the clients are asked for an audit of the predictor afterwards.
     """
 
     alpha: float = 0.1
@@ -60,7 +64,7 @@ class Target:
     audit: bool = False
 
     def __post_init__(self) -> None:
-        # Said before the clients are asked, not after.
+        # What is wrong here must be said before the clients are asked, and not after it.
         object.__setattr__(self, "alpha", float(checks.alpha(self.alpha)))
         checks.choice("merge", self.merge, *MERGES)
         checks.choice("rule", self.rule, *RULES)
@@ -69,13 +73,13 @@ class Target:
 
 @dataclass(frozen=True)
 class Result:
-    """What a round ends with."""
+    """The results of a round."""
 
     calibration: Calibration
     predictor: Predictor
-    missing: tuple[str, ...]
-    audit: AuditReport | None
-    record: dict[str, Any] = field(repr=False)
+    missing: tuple[str, ...]  # The names of the clients that are missing.
+    audit: AuditReport | None  # None if no audit was asked for, or if no client gave one.
+    record: dict[str, Any] = field(repr=False)  # What record.json holds.
 
 
 def server_app(question: Question, target: Target, terms: Terms, output: str | Path) -> ServerApp:
@@ -84,10 +88,11 @@ def server_app(question: Question, target: Target, terms: Terms, output: str | P
 
 
 Setup = Callable[[Mapping[str, Any]], tuple[Question, Target, Terms, Path]]
+"""A function that makes question, target, terms and output directory of a run configuration."""
 
 
 def app_of(setup: Setup) -> ServerApp:
-    """A ServerApp that is set up by its run configuration."""
+    """A ServerApp that `setup` sets up from its run configuration."""
     app = ServerApp()
 
     @app.main()
@@ -95,14 +100,14 @@ def app_of(setup: Setup) -> ServerApp:
         try:
             conduct(grid, *setup(context.run_config))
         except GCFCPError as error:
-            say(f"failed: {error}")  # in one line, before Flower shows where it came from
+            say(f"failed: {error}")  # One line says why, before Flower prints a traceback.
             raise
 
     return app
 
 
 def say(text: str) -> None:
-    """To the terminal; under Flower this is what `flwr log` and `flwr run --stream` show."""
+    """Print lines to the terminal; `flwr log` and `flwr run --stream` show them."""
     for line in text.splitlines():
         print(f"gcfcp: {line}", flush=True)
 
@@ -115,10 +120,18 @@ def conduct(
     output: str | Path,
     say: Say = say,
 ) -> Result:
-    """One round, from the first request to the files in `output`; see `store` for these.
+    """Conduct one round, from the first request to the files in the directory `output`.
 
-    Raises GCFCPError if there are too few clients; record.json then says who is missing and why,
-    and what has arrived stays for the next run.
+    The module `store` says which files these are. If too few clients answer, a GCFCPError is
+    raised. Then record.json says who is missing and why, and the summaries that have arrived stay
+    there for the next run.
+
+    grid: Flower's connection to the nodes.
+    question: What every client is asked for.
+    target: What to calibrate for.
+    terms: The deadline, the roster and so on.
+    output: The directory of the round, which may hold an earlier run of the same question.
+    say: It shows a line of progress.
     """
     check_mixture(target, terms)
     round_ = _Round(grid, question, target, terms, Store(output, question), say)
@@ -132,36 +145,42 @@ def conduct(
 
 
 def check_mixture(target: Target, terms: Terms) -> None:
-    """A mixture by name must fit the roster, and this can be known before anyone is asked."""
+    """Refuse a mixture with weights that does not name the clients of the roster.
+
+    This can be known before anyone is asked.
+    """
     if terms.clients is None or not isinstance(target.mixture, Mapping):
         return
     odd = sorted(set(target.mixture) ^ set(terms.clients))
     if odd:
         raise GCFCPError(
-            f"the mixture and the roster differ in {', '.join(map(repr, odd[:5]))}: "
-            "both must name every client and no other"
+            f"the mixture and the roster differ in {', '.join(map(repr, odd[:5]))}: both must name "
+            "the same clients"
         )
 
 
 @dataclass
 class _Round:
+    """One round: what was given, and what has happened so far."""
+
     grid: Grid
     question: Question
     target: Target
     terms: Terms
     store: Store
     say: Say
-    started: str = field(default_factory=utc)
-    clock: float = field(default_factory=time.monotonic)
-    taken: dict[str, ClientSummary] = field(default_factory=dict)
-    outcomes: list[Outcome] = field(default_factory=list)
-    audits: list[Outcome] = field(default_factory=list)
-    strangers: list[Node] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    files: dict[str, str] = field(default_factory=dict)
-    result: dict[str, Any] = field(default_factory=dict)
+    started: str = field(default_factory=utc)  # When the round began.
+    clock: float = field(default_factory=time.monotonic)  # The same on a clock that is never set.
+    taken: dict[str, ClientSummary] = field(default_factory=dict)  # Accepted summaries by client.
+    outcomes: list[Outcome] = field(default_factory=list)  # What became of each client.
+    audits: list[Outcome] = field(default_factory=list)  # What became of each client's audit.
+    strangers: list[Node] = field(default_factory=list)  # Nodes that are not on the roster.
+    notes: list[str] = field(default_factory=list)  # Remarks for the record.
+    files: dict[str, str] = field(default_factory=dict)  # The SHA-256 of each file that is written.
+    result: dict[str, Any] = field(default_factory=dict)  # More entries for the record.
 
     def run(self) -> Result:
+        """Gather summaries, calibrate, audit if that is wanted, and write all files."""
         self._gather()
         missing = self._missing()
         self._check_quorum(missing)
@@ -174,21 +193,23 @@ class _Round:
         audit = self._audit(text) if self.target.audit else None
         self._report(predictor, calibration, audit)
         self.write_record(None)
-        self.say(f"{len(self.taken)} clients calibrated: {self.store.directory / 'predictor.json'}")
+        path = self.store.directory / "predictor.json"
+        self.say(f"{len(self.taken)} clients were calibrated; the predictor is {path}")
         return Result(calibration, predictor, missing, audit, self.record(None))
 
     # --- gathering
 
     def _gather(self) -> None:
+        """Ask all clients for summaries, except for those whose summary is on disk already."""
         done = {}
         for outcome, data in self.store.kept():
             name = str(outcome.client)
             if self.terms.clients is not None and name not in self.terms.clients:
-                continue  # it has left the roster
+                continue  # This client is not on the roster any more.
             try:
                 self.taken[name] = self._checked(name, data)
             except Refusal:
-                continue  # and it is asked again
+                continue  # This client is asked again.
             done[name] = outcome
         if done:
             self.say(f"{len(done)} clients answered in an earlier run and are not asked again")
@@ -207,13 +228,14 @@ class _Round:
         self.outcomes = self._settle([*done.values(), *outcomes])
 
     def _checked(self, client: str, data: bytes) -> ClientSummary:
-        """A summary that is valid, as asked and this client's; or a `Refusal`."""
+        """The summary in these bytes; a `Refusal` if it is not valid, not this client's or not as
+        asked."""
         try:
             summary = ClientSummary.from_bytes(data)
         except GCFCPError as error:
             raise Refusal(Code.NOT_A_SUMMARY, _printable(str(error))) from None
         if summary.client != client:
-            raise Refusal(Code.WRONG_CLIENT, f"it was sent for {summary.client!r:.60}")
+            raise Refusal(Code.WRONG_CLIENT, f"its summary is that of {summary.client!r:.60}")
         if wrong := differences(summary, self.question):
             raise Refusal(Code.NOT_AS_ASKED, wrong)
         if summary.is_aggregate and not self.terms.aggregates:
@@ -221,6 +243,7 @@ class _Round:
         return summary
 
     def _accept(self, name: str | None, outcome: Outcome) -> Outcome:
+        """Check an answer, and keep its summary in memory and on disk; see `Exchange`."""
         client = str(outcome.client)
         summary = self._checked(name or client, outcome.payload)
         before = self.taken.get(client)
@@ -232,10 +255,10 @@ class _Round:
         return outcome
 
     def _settle(self, outcomes: list[Outcome]) -> list[Outcome]:
-        """One outcome a client, in the order of names, and no word on who came first.
+        """One outcome for each client, in the order of names, whoever came first.
 
-        Two nodes that give one name with different summaries are both left out; the same summary
-        twice is one. So are clients that are part of two aggregates.
+        If two nodes give the same name with different summaries, both are left out; the same
+        summary twice counts once. Summaries that have a member in common are left out as well.
         """
         contested = {o.claimed for o in outcomes if o.code is Code.NAME_TAKEN}
         owners = Counter(name for s in self.taken.values() for name, _ in s.members)
@@ -254,41 +277,45 @@ class _Round:
             if outcome.code in (Code.NAME_TAKEN, Code.MEMBERS_OVERLAP) and name in self.taken:
                 del self.taken[name]
                 self.store.withdraw(name)
-                self.say(f"{name}: left out, {outcome.code.meaning}")
+                self.say(f"{name} is left out, because {outcome.code.meaning}")
         return list(settled.values())
 
     # --- who is missing
 
     def _missing(self) -> tuple[str, ...]:
+        """The names of all clients that were asked for, or have a weight, but are not there."""
         missing = {o.name for o in self.outcomes if o.code is not None}
         if isinstance(self.target.mixture, Mapping):
             missing |= set(self.target.mixture) - set(self.taken)
         return tuple(sorted(missing - set(self.taken)))
 
     def _check_quorum(self, missing: tuple[str, ...]) -> None:
+        """Raise a GCFCPError if the terms do not allow going on without the missing clients."""
         answered = len(self.taken)
         remedy = "run again to ask only those that are missing"
         if answered < self.terms.min_clients:
             raise GCFCPError(
-                f"{answered} clients answered, min_clients is {self.terms.min_clients}; "
+                f"{answered} clients answered, but min_clients is {self.terms.min_clients}; "
                 f"missing: {_listed(missing)}: {remedy}"
             )
         if missing and self.terms.missing == "fail":
             raise GCFCPError(
-                f"{answered} clients answered, missing: {_listed(missing)}: {remedy}, or let "
-                'missing = "present" go on with those that answered'
+                f"{answered} clients answered, and some are missing: {_listed(missing)}: {remedy}, "
+                'or set missing = "present" to go on with those that answered'
             )
 
     def _mixture(self, missing: tuple[str, ...]) -> Mixture:
+        """The mixture of the clients that answered."""
         mixture = self.target.mixture
         return mixtures.among(mixture, self.taken, "answered") if missing else mixture
 
     # --- the results
 
     def _calibrate(self, missing: tuple[str, ...]) -> Calibration:
+        """Calibrate with the clients that answered; warnings become notes of the record."""
         if missing:
             self._note(
-                f"calibrated without {_listed(missing)}; the mixture is that of the "
+                f"this is calibrated without {_listed(missing)}; the mixture is that of the "
                 f"{len(self.taken)} clients that answered"
             )
         with warnings.catch_warnings(record=True) as caught:
@@ -306,16 +333,19 @@ class _Round:
         return calibration
 
     def _note(self, text: str) -> None:
+        """Say something, and put it into the record."""
         self.notes.append(text)
         self.say(text)
 
     def _write(self, name: str, data: bytes) -> None:
+        """Write a file of the round, and note its SHA-256."""
         codec.write(self.store.directory / name, data)
         self.files[name] = hashlib.sha256(data).hexdigest()
 
     def _report(
         self, predictor: Predictor, calibration: Calibration, audit: AuditReport | None
     ) -> None:
+        """Write report.html; where a threshold is infinite, the report says what is missing."""
         if len(self.taken) > REPORTED:
             self._note(f"no report is written for more than {REPORTED:,} clients")
             return
@@ -328,24 +358,36 @@ class _Round:
     # --- the second round
 
     def _audit(self, predictor: bytes) -> AuditReport | None:
-        """Send the predictor out and bring counts back; who stays silent is named."""
+        """Send the predictor out, bring the counts back, and merge them.
+
+        predictor: The bytes of predictor.json.
+        Returns None if no client gave an audit. Clients that gave none are named in a note.
+        """
+        audits = self._gather_audits(predictor)
+        silent = sorted(set(self.taken) - set(audits))
+        if silent:
+            self._note(f"these clients were not audited: {_listed(tuple(silent))}")
+        if not audits:
+            return None
+        mixture = self.target.mixture
+        if isinstance(mixture, Mapping) and not any(mixture.get(k) for k in audits):
+            mixture = "uniform"
+        mixture = mixtures.among(mixture, audits, "were audited")
+        found = gcfcp.merge_audits(audits.values(), mixture)
+        for client in sorted(audits):
+            self.say(f"{client} audited {audits[client].n:,} records")
+        self.say(str(found))
+        self.result["audit"] = found.to_dict()
+        return found
+
+    def _gather_audits(self, predictor: bytes) -> dict[str, Audit]:
+        """Ask all clients whose summary was accepted for an audit, and return audits by client."""
         fingerprint, roster = hashlib.sha256(predictor).hexdigest(), self.terms.clients
         audits: dict[str, Audit] = {}
 
         def accept(name: str | None, outcome: Outcome) -> Outcome:
             client = str(outcome.client)
-            try:
-                audit = Audit.from_bytes(outcome.payload)
-            except GCFCPError as error:
-                raise Refusal(Code.NOT_AN_AUDIT, _printable(str(error))) from None
-            if audit.client != client or client not in self.taken:
-                raise Refusal(Code.WRONG_CLIENT)
-            if (
-                audit.groups.fingerprint != self.question.groups.fingerprint
-                or audit.predictor != fingerprint
-                or audit.min_count != self.question.min_count
-            ):
-                raise Refusal(Code.NOT_AS_ASKED)
+            audit = self._checked_audit(client, outcome.payload, fingerprint)
             if audits.setdefault(client, audit) != audit:
                 raise Refusal(Code.NAME_TAKEN)
             return outcome
@@ -367,29 +409,41 @@ class _Round:
             ),
         )
         self.audits = sorted(exchange.run(), key=_order)
-        silent = sorted(set(self.taken) - set(audits))
-        if silent:
-            self._note(f"not audited: {_listed(tuple(silent))}")
-        if not audits:
-            return None
-        mixture = self.target.mixture
-        if isinstance(mixture, Mapping) and not any(mixture.get(k) for k in audits):
-            mixture = "uniform"
-        mixture = mixtures.among(mixture, audits, "were audited")
-        found = gcfcp.merge_audits(audits.values(), mixture)
-        for client in sorted(audits):
-            self.say(f"{client}: audited {audits[client].n:,} records")
-        self.say(str(found))
-        self.result["audit"] = found.to_dict()
-        return found
+        return audits
+
+    def _checked_audit(self, client: str, data: bytes, predictor: str) -> Audit:
+        """The audit in these bytes; a `Refusal` if it is not valid, not this client's or not as
+        asked.
+
+        predictor: The SHA-256 of the predictor that had to be audited.
+        """
+        try:
+            audit = Audit.from_bytes(data)
+        except GCFCPError as error:
+            raise Refusal(Code.NOT_AN_AUDIT, _printable(str(error))) from None
+        if audit.client != client or client not in self.taken:
+            raise Refusal(Code.WRONG_CLIENT)
+        if (
+            audit.groups.fingerprint != self.question.groups.fingerprint
+            or audit.predictor != predictor
+            or audit.min_count != self.question.min_count
+        ):
+            raise Refusal(Code.NOT_AS_ASKED)
+        return audit
 
     # --- the record
 
     def write_record(self, problem: str | None) -> None:
+        """Write record.json."""
         write_json(self.store.directory / "record.json", self.record(problem))
 
     def record(self, problem: str | None) -> dict[str, Any]:
-        """Who, when, what, how many bytes, and what went wrong; nothing of the data."""
+        """The record of the round: who answered, when, with how many bytes, and what went wrong.
+
+        It holds nothing of the data.
+
+        problem: Why the round failed, or None.
+        """
         mixture = self.target.mixture
         terms = self.terms
         return {
@@ -426,9 +480,10 @@ class _Round:
 
 
 def _entry(o: Outcome) -> dict[str, Any]:
+    """What became of one client, for the record."""
     return {
         "client": o.client,
-        # As text: 64 bits are more than a JSON number can hold everywhere.
+        # The number is written as text, because not every reader of JSON can hold 64 bits.
         "node": None if o.node is None else str(o.node.number),
         "key": None if o.node is None else o.node.key,
         "status": "missing" if o.code else "kept from an earlier run" if o.kept else "answered",
@@ -443,6 +498,7 @@ def _entry(o: Outcome) -> dict[str, Any]:
 
 
 def _order(outcome: Outcome) -> tuple[str, bool, int]:
+    """The order of outcomes: by name, accepted answers first, and then by the node's number."""
     return (
         outcome.name,
         outcome.code is not None,
@@ -451,15 +507,18 @@ def _order(outcome: Outcome) -> tuple[str, bool, int]:
 
 
 def _predictor(calibration: Calibration) -> Predictor:
+    """The predictor of a calibration, with the score that the summaries name."""
     first = calibration.summaries[0]
     score = protocol.score_of(first.score, first.parameters)
     return Predictor(score, calibration)
 
 
 def _printable(text: str) -> str:
+    """The first 200 characters without those that a terminal could obey."""
     return "".join(c for c in text[:200] if c.isprintable())
 
 
 def _listed(names: tuple[str, ...], limit: int = 10) -> str:
+    """The first names, and how many more there are."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more if names else "nobody known by name"
+    return ", ".join(names[:limit]) + more if names else "no client that is known by name"

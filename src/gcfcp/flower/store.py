@@ -1,13 +1,14 @@
-"""A round on disk: every summary is written as it arrives, so that nothing has to be asked twice.
+"""A round on disk: every summary is written when it arrives, so that nobody is asked twice.
 
     DIRECTORY/
-      round.json         what was asked; a directory holds the answers to one question only
-      received.jsonl     one line for each summary: client, node, time, size, SHA-256
-      summaries/         NAME.gcfcp, exactly the bytes that `gcfcp summarize` would have written
-      predictor.json, report.html, record.json      at the end
+      round.json         The question. A directory holds the answers to one question only.
+      received.jsonl     The journal: one line for each summary (client, node, time, size, SHA-256).
+      summaries/         NAME.gcfcp, exactly the bytes that `gcfcp summarize` would have written.
+      predictor.json, report.html, record.json      These are written at the end.
 
-Files are written whole or not at all, and the journal line after its file. A file whose bytes are
-not those in the journal, or that no longer passes the checks of a new reply, is not used.
+Files are written completely or not at all, and the line in the journal after its file. A file is
+not used if its bytes are not those in the journal, or if it would not pass the checks of a new
+reply.
 """
 
 from __future__ import annotations
@@ -25,12 +26,16 @@ from gcfcp.errors import GCFCPError
 from gcfcp.flower.exchange import Node, Outcome
 from gcfcp.flower.protocol import Question
 
-_PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
-_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
+_PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")  # Such a client name can be a file name.
+_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?")  # Windows uses these for devices.
 
 
 def file_name(client: str) -> str:
-    """A file for a client, whatever its name: no path, no clash where case does not count."""
+    """The name of a client's file: its own name if that is plain, and a hash of it otherwise.
+
+    So no name leads out of the directory, and no two clients share a file, even where "A" and "a"
+    are the same file.
+    """
     if _PLAIN.fullmatch(client) and not _RESERVED.fullmatch(client):
         return f"{client}.gcfcp"
     return f"client-{hashlib.sha256(client.encode()).hexdigest()[:32]}.gcfcp"
@@ -51,6 +56,7 @@ class Store:
         self._claim(question.to_json())
 
     def _claim(self, question: dict[str, Any]) -> None:
+        """Write the question to the directory, or check that it is the one that is there."""
         path = self.directory / "round.json"
         if not path.exists():
             write_json(path, question)
@@ -59,19 +65,22 @@ class Store:
             before = json.loads(codec.read(path))
             changed = [key for key, value in question.items() if before[key] != value]
         except (ValueError, KeyError, TypeError):
-            raise GCFCPError(f"{path} is damaged: remove {self.directory} or use another") from None
+            raise GCFCPError(
+                f"{path} is damaged: remove {self.directory}, or use another directory"
+            ) from None
         if changed:
             key = changed[0]
             raise GCFCPError(
-                f"{self.directory} holds a round with {key} {before[key]!r:.60}, not "
-                f"{question[key]!r:.60}: use another directory for another question"
+                f"{self.directory} holds a round with {key} {before[key]!r:.60}, but "
+                f"{question[key]!r:.60} is asked for now: use another directory for this question"
             )
 
     def keep(self, client: str, data: bytes, outcome: Outcome) -> None:
         """Write a summary, then its line in the journal.
 
-        Neither waits for the disk, which would cost some milliseconds for each of perhaps 100,000
-        clients: what a power failure loses fails its checksum, and is asked for again.
+        Neither waits until the disk has written it, which would cost some milliseconds for each of
+        perhaps 100,000 clients. What a power failure damages does not match its checksum in the
+        journal, so it is asked for again.
         """
         codec.write(self.summaries / file_name(client), data, sync=False)
         line = {
@@ -85,7 +94,7 @@ class Store:
         }
         try:
             if self._lines_out is None:
-                # A crash may have cut the last line short: begin on a new one.
+                # A crash may have cut the last line short, so a new line is begun.
                 self._lines_out = open(self._journal, "a", encoding="utf-8")  # noqa: SIM115
                 self._lines_out.write("\n" * _is_cut_short(self._journal))
             self._lines_out.write(json.dumps(line) + "\n")
@@ -94,16 +103,20 @@ class Store:
             raise GCFCPError(f"cannot write {self._journal}: {error.strerror}") from None
 
     def close(self) -> None:
+        """Close the journal."""
         if self._lines_out is not None:
             self._lines_out.close()
             self._lines_out = None
 
     def withdraw(self, client: str) -> None:
-        """Forget a client's summary."""
+        """Delete the summary of a client."""
         (self.summaries / file_name(client)).unlink(missing_ok=True)
 
     def kept(self) -> Iterator[tuple[Outcome, bytes]]:
-        """What earlier runs left: the last line of every client whose file is still its own."""
+        """The summaries of earlier runs, each with its outcome.
+
+        The last line of a client in the journal counts, and only if the file matches its SHA-256.
+        """
         last: dict[str, Outcome] = {}
         for outcome in self._lines():
             last[str(outcome.client)] = outcome
@@ -116,6 +129,7 @@ class Store:
                 yield outcome, data
 
     def _lines(self) -> Iterator[Outcome]:
+        """The lines of the journal."""
         if not self._journal.exists():
             return
         for line in codec.read(self._journal).splitlines():
@@ -133,10 +147,11 @@ class Store:
                     kept=True,
                 )
             except (ValueError, KeyError, TypeError):
-                continue  # cut short by a crash: its client is asked again
+                continue  # A crash has cut this line short, and its client is asked again.
 
 
 def _is_cut_short(journal: Path) -> bool:
+    """Whether the last line of the journal has no end."""
     with open(journal, "rb") as file:
         if not file.seek(0, os.SEEK_END):
             return False
@@ -145,4 +160,5 @@ def _is_cut_short(journal: Path) -> bool:
 
 
 def write_json(path: Path, value: Any) -> None:
+    """Write plain values to a JSON file, completely or not at all."""
     codec.write(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())

@@ -106,7 +106,7 @@ def table(
         cells = [c if isinstance(c, tuple) else (c, "") for c in row]
         drawn.add_row(*(Text(safe(text), style=style) for text, style in cells))
     screen = console(error)
-    if title is not None:  # rich would fold a title of the table itself to the table's width.
+    if title is not None:  # A title of the table itself would be folded to its width.
         screen.print(safe(title), style="bold")
     screen.print(drawn)
 

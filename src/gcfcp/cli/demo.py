@@ -54,7 +54,7 @@ SITES = {
     "centre": (8, 9),
 }
 GROUPS_TOML = """\
-# Who is promised coverage. One family for all sites; groups may overlap.
+# Coverage is promised for each of these groups. All sites use this file, and groups may overlap.
 [groups]
 everyone = "TRUE"
 round = "predicted in (0, 6, 8, 9)"

@@ -10,6 +10,7 @@ all clients into coverage by group, with confidence intervals.
 | `record`   | `Audit`: what a client publishes, and its bytes                           |
 | `coverage` | `merge_audits`: coverage by group, with intervals and verdicts            |
 | `bounds`   | confidence bounds on coverage, proved for any mixture                     |
+| `beta`     | the exact bound of one client                                             |
 """
 
 from gcfcp.audit.client import audit, publish

@@ -6,7 +6,7 @@ each client must be fixed beforehand. The upper end for coverage follows from th
 share that is missed, so that only lower ends are treated here.
 
 One client: the bound is that of Clopper and Pearson. Given the number of records in the group, the
-number of covered ones is binomial, and the bound inverts the exact binomial test.
+number of covered ones is binomial, and the bound inverts the exact binomial test (see `beta`).
 
 Several clients: the records are independent, but records of different clients have different
 distributions, and no single binomial describes their weighted ratio. We use a betting bound.
@@ -46,6 +46,7 @@ import math
 import numpy as np
 
 from gcfcp.arrays import Floats, Ints
+from gcfcp.audit.beta import clopper_pearson
 
 _BLOCK = 1 << 18  # How many numbers the largest array of a bisection may hold.
 
@@ -62,12 +63,7 @@ def lower_bound(hits: Ints, misses: Ints, v: Floats, n: Ints, tail: float) -> Fl
     - `tail`: The largest probability that the bound lies above the true share.
     """
     if len(v) == 1:
-        from scipy.special import betaincinv
-
-        exact: Floats = np.where(
-            hits[0] > 0, betaincinv(np.maximum(hits[0], 1), misses[0] + 1.0, tail), 0.0
-        )
-        return exact
+        return clopper_pearson(hits[0], misses[0], tail)
     return _betting_bound(hits.T, misses.T, v / v.max(), int(n.sum()), tail)
 
 

@@ -334,7 +334,9 @@ class _Cells:
             return lower_bound(hits[has_weight], misses[has_weight], v, n, tail)
 
         low = bound(self.covered, missed + self.hidden)
-        return low, 1 - bound(missed, self.covered + self.hidden)
+        high = 1 - bound(missed, self.covered + self.hidden)
+        # The subtraction may have rounded down, so the upper end is the next number towards 1.
+        return low, np.nextafter(high, 1.0)
 
     def _record(
         self, g: int, low: float, high: float, alpha: float | None, margin: float | None

@@ -1,5 +1,6 @@
 """Groups decide which rows belong; atoms and lookups agree with np.unique and np.packbits."""
 
+import math
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from hypothesis.extra import numpy as hnp
 
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import AtomLookup, Groups, find_atoms, pack
+from without import run_without
 
 TOML = """
 [groups]
@@ -575,3 +577,99 @@ def test_a_family_cannot_be_changed():
     with pytest.raises(AttributeError):
         family.names = ("low",)
     assert family.names == ("low", "high")
+
+
+# --- plain columns: arrays and lists, without polars ----------------------------------------------
+
+BOOLEANS = st.lists(st.booleans(), min_size=3, max_size=3)
+MAYBE = st.lists(st.sampled_from([True, False, None]), min_size=3, max_size=3)
+NUMBERS = st.lists(st.sampled_from([0, 1, 1, 2, -1]), min_size=3, max_size=3)
+SOME_NUMBERS = st.lists(st.sampled_from([0, 1, None]), min_size=3, max_size=3)
+FLOATS = st.lists(
+    st.sampled_from([0.0, 1.0, -0.0, math.nan, 0.5, math.inf]), min_size=3, max_size=3
+)
+WORDS = st.lists(st.sampled_from(["yes", "no", None]), min_size=3, max_size=3)
+TYPES = [np.bool_, np.int8, np.uint64, np.float32, np.float64]
+PLAIN = st.one_of(
+    BOOLEANS,
+    BOOLEANS.map(tuple),
+    MAYBE,
+    NUMBERS,
+    SOME_NUMBERS,
+    FLOATS,
+    FLOATS.map(np.array),
+    WORDS,
+    *(BOOLEANS.map(lambda column, to=kind: np.array(column, dtype=to)) for kind in TYPES),
+)
+
+
+def found(groups, data):
+    """The membership with its warnings, or the error."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            result = groups.membership(data).tolist()
+        except GCFCPError as error:
+            result = str(error)
+    return result, [str(warning.message) for warning in said]
+
+
+@settings(max_examples=300, deadline=None)
+@given(PLAIN, PLAIN)
+def test_plain_columns_are_read_as_a_frame_of_them_is(a, b):
+    groups = Groups(["a", "b"])
+    assert found(groups, {"a": a, "b": b, "other": None}) == found(
+        groups, pl.DataFrame({"a": a, "b": b})
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({}, "group 'a' needs column 'a'; the data have no columns"),
+        ({"a": [True]}, "group 'b' needs column 'b'; the data have a"),
+        ({"a": [True], "b": [True, False]}, "'b' has 2 rows, 'a' has 1"),
+        ({"a": True, "b": [True]}, r"column 'a' has shape \(\), expected one value for each row"),
+        ({"a": np.ones((2, 2)), "b": [0, 1]}, r"column 'a' has shape \(2, 2\)"),
+        ({"a": [[1], [0, 1]], "b": [0, 1]}, "cannot read the columns"),
+        ({"a": [b"x"], "b": [0]}, "group 'a': its column is Binary, not Boolean"),
+        ({"a": [1j], "b": [0]}, "group 'a': its column is Object, not Boolean"),
+        ({"a": np.array(["2020"], "M8[Y]"), "b": [0]}, "its column is Datetime, not Boolean"),
+        ([1], "membership needs a data frame or a mapping of columns, not list"),
+    ],
+)
+def test_plain_columns_that_cannot_be_read(data, message):
+    with pytest.raises(GCFCPError, match=message):
+        Groups(["a", "b"]).membership(data)
+
+
+def test_plain_columns_of_mixed_kinds():
+    groups = Groups(["a"])
+    assert groups.membership({"a": [True, 0, 1.0]}).tolist() == [[True], [False], [True]]
+    assert groups.membership({"a": []}).shape == (0, 1)
+    assert groups.membership({"a": range(2)}).tolist() == [[False], [True]]
+    some = {"a": np.array([True, None, math.nan], dtype=object)}
+    with pytest.warns(GCFCPWarning, match=r"some of 3 rows.* \(a: 2\)"):
+        membership = groups.membership(some)
+    assert membership.tolist() == [[True], [False], [False]]
+
+
+def test_without_polars_a_groups_file_is_read_by_its_words(tmp_path):
+    (tmp_path / "good.toml").write_text('a = "x >"\nb = "TRUE"\n')  # polars cannot read the first
+    (tmp_path / "bad.toml").write_text('a = "mean(x) > 1"\n')
+    program = """
+import gcfcp
+groups = gcfcp.Groups.from_toml("good.toml")
+print(groups.fingerprint, gcfcp.Groups(["a"]).columns)
+for attempt in (lambda: gcfcp.Groups.from_toml("bad.toml"), lambda: groups.membership({"x": [1]})):
+    try:
+        attempt()
+    except gcfcp.GCFCPError as error:
+        print(error)
+"""
+    lines = run_without(["polars"], program, cwd=tmp_path).stdout.splitlines()
+    assert lines[0] == f"{Groups({'a': 'x >', 'b': 'TRUE'}).fingerprint} ('a',)"
+    assert lines[1].startswith("bad.toml: group 'a': condition calls mean()")
+    assert lines[2].startswith("polars is needed for the conditions of groups and is not installed")
+    with pytest.raises(GCFCPError, match="cannot be read as a condition"):
+        Groups.from_toml(tmp_path / "good.toml")

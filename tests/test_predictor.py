@@ -4,8 +4,6 @@ that is read from the file is checked."""
 import hashlib
 import json
 import math
-import subprocess
-import sys
 import tracemalloc
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +14,7 @@ import pytest
 import gcfcp
 from gcfcp import GCFCPError, GCFCPWarning, Groups, Predictor, calibrate, methods, summarize
 from gcfcp.scores import APS, CQR, RAPS, THR, AbsoluteResidual
+from without import BESIDE_NUMPY, run_without
 
 GROUPS = Groups(["all", "even", "late"])
 L = 5
@@ -473,9 +472,6 @@ def test_a_small_file_cannot_ask_for_a_large_matrix():
 
 # --- Without other libraries, and in many threads -------------------------------------------------
 
-BLOCKED = ["scipy", "polars", "typer", "rich", "matplotlib", "jinja2", "flwr", "pandas", "sklearn"]
-
-
 def test_numpy_alone_loads_and_predicts(tmp_path):
     predictor = Predictor(THR(), calibrated(THR()))
     predictor.save(tmp_path / "p.json")
@@ -486,22 +482,14 @@ def test_numpy_alone_loads_and_predicts(tmp_path):
         m=EVERY_ROW,
         sets=predictor.predict_set(probabilities, EVERY_ROW),
     )
-    program = f"""
-import sys
-class Block:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {BLOCKED!r}:
-            raise ImportError(name + " is blocked")
-sys.meta_path.insert(0, Block())
+    program = """
 import numpy as np, gcfcp
 d = np.load("d.npz")
 sets = gcfcp.Predictor.load("p.json").predict_set(d["p"], d["m"])
 assert np.array_equal(sets, d["sets"])
 print("the same")
 """
-    run = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    run = run_without(BESIDE_NUMPY, program, cwd=tmp_path)
     assert run.stdout == "the same\n", run.stderr
 
 

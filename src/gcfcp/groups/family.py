@@ -54,8 +54,10 @@ from numpy.typing import NDArray
 from gcfcp import checks
 from gcfcp.arrays import Bools
 from gcfcp.errors import GCFCPError, GCFCPWarning
+from gcfcp.groups import plain
 from gcfcp.groups.frames import select, table_of
 from gcfcp.groups.predicates import first_line, parse, problem_of
+from gcfcp.libraries import has, needs
 
 if TYPE_CHECKING:
     import polars as pl
@@ -86,7 +88,11 @@ class Groups:
 
     @classmethod
     def from_toml(cls, path: str | PathLike[str]) -> Groups:
-        """Read a groups file, and check that every condition in it can be understood."""
+        """Read a groups file, and check every condition in it.
+
+        Where polars is installed, it must understand every condition. Elsewhere the conditions'
+        words are checked alone, and polars reads them when `membership` is first asked for.
+        """
         try:
             text = Path(path).read_bytes().decode("utf-8-sig")
         except OSError as error:
@@ -102,7 +108,8 @@ class Groups:
         """Read the text of a groups file. `source` is what error messages call it."""
         try:
             groups = cls._from_table(tomllib.loads(text))
-            groups._expressions()
+            if has("polars"):
+                groups._expressions()
         except tomllib.TOMLDecodeError as error:
             raise GCFCPError(f"{source} is not valid TOML: {error!s:.200}") from None
         except RecursionError:
@@ -172,7 +179,10 @@ class Groups:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """The columns that `membership` reads, each of them once, in the order of first use."""
+        """The columns that `membership` reads, each of them once, in the order of first use.
+
+        polars finds the columns of conditions and must be installed for that.
+        """
         if self.predicates is None:
             return self.names
         roots = (root for expr in self._expressions() for root in expr.meta.root_names())
@@ -198,20 +208,22 @@ class Groups:
         Where a value is missing (null, or NaN in a floating column), a condition may come out as
         null. The row then does not belong to the group, and one warning says for how many rows of
         each group this is so.
+
+        Groups without conditions need NumPy alone to read a dict of arrays or lists. Conditions and
+        data frames need polars.
         """
         table = table_of(data)
         self._check_columns([str(c) for c in getattr(table, "columns", table)])
-        frame, n = select(table, self.columns)
-        # polars ranks NaN above every number, so that age >= 65 would hold.
-        frame = frame.fill_nan(None)
+        if self.predicates is None and plain.is_plain(table, self.names):
+            n, columns = plain.read(table, self.names)
+        else:
+            n, columns = self._evaluated(table)
         out = np.empty((n, len(self)), dtype=np.bool_)
         nulls: dict[str, int] = {}
-        for g, (name, expr) in enumerate(zip(self.names, self._expressions(), strict=True)):
-            column = self._evaluate(frame, name, expr)
-            if column.null_count():
-                nulls[name] = column.null_count()
-                column = column.fill_null(False)
-            out[:, g] = column.to_numpy()
+        for g, (name, (column, missing)) in enumerate(zip(self.names, columns, strict=True)):
+            out[:, g] = column
+            if missing:
+                nulls[name] = missing
         if nulls:
             counts = ", ".join(f"{name}: {count}" for name, count in nulls.items())
             warnings.warn(
@@ -274,6 +286,7 @@ class Groups:
 
     def _expressions(self) -> list[pl.Expr]:
         """The expression of each group: its condition, or its column if there are no conditions."""
+        needs("polars", "the conditions of groups", "cli")
         import polars as pl
 
         if self.predicates is None:
@@ -283,13 +296,28 @@ class Groups:
 
     def _check_columns(self, present: list[str]) -> None:
         """Raise an error if a group needs a column that is not among those present."""
-        for name, expr in zip(self.names, self._expressions(), strict=True):
-            for column in expr.meta.root_names():
+        if self.predicates is None:
+            roots = [[name] for name in self.names]
+        else:
+            roots = [expr.meta.root_names() for expr in self._expressions()]
+        for name, columns in zip(self.names, roots, strict=True):
+            for column in columns:
                 if column not in present:
                     raise GCFCPError(
                         f"group {name!r} needs column {column!r}; "
                         f"the data have {_listed(present) or 'no columns'}"
                     )
+
+    def _evaluated(self, table: Any) -> tuple[int, list[tuple[Bools, int]]]:
+        """The number of rows and, for each group, who belongs and how many values are missing."""
+        frame, n = select(table, self.columns)
+        # polars ranks NaN above every number, so that age >= 65 would hold.
+        frame = frame.fill_nan(None)
+        columns = [
+            self._evaluate(frame, name, expr)
+            for name, expr in zip(self.names, self._expressions(), strict=True)
+        ]
+        return n, [(c.fill_null(False).to_numpy(), c.null_count()) for c in columns]
 
     def _evaluate(self, frame: pl.DataFrame, name: str, expr: pl.Expr) -> pl.Series:
         """The membership of one group as a Boolean column, in which null means a missing value."""

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gcfcp.errors import GCFCPError
 from gcfcp.groups.predicates import first_line
+from gcfcp.libraries import needs
 
 if TYPE_CHECKING:
     import polars as pl
@@ -16,13 +18,16 @@ if TYPE_CHECKING:
 
 def table_of(data: Any) -> Any:
     """The data as an object whose columns are known: a mapping, or a pandas or polars frame."""
-    import polars as pl
-
-    if isinstance(data, pl.LazyFrame):
+    if comes_from("polars", data, "LazyFrame"):
         raise GCFCPError("membership of a LazyFrame is not known yet: call .collect() first")
-    if isinstance(data, Mapping | pl.DataFrame) or _is_pandas(data, "DataFrame"):
+    if isinstance(data, Mapping) or any(
+        comes_from(library, data, "DataFrame") for library in ("pandas", "polars")
+    ):
         return data
     if hasattr(data, "__arrow_c_stream__"):
+        needs("polars", "the membership of a data frame", "cli")
+        import polars as pl
+
         return _read(pl.DataFrame, data)
     raise GCFCPError(
         f"membership needs a data frame or a mapping of columns, not {type(data).__name__}; "
@@ -32,6 +37,7 @@ def table_of(data: Any) -> Any:
 
 def select(table: Any, columns: tuple[str, ...]) -> tuple[pl.DataFrame, int]:
     """The named columns as a polars frame, and the number of rows, even if no column is named."""
+    needs("polars", "the membership of a data frame", "cli")
     import polars as pl
 
     names = list(columns)
@@ -49,16 +55,20 @@ def _column(name: str, values: Any) -> Any:
     """The values of one column of a mapping in a form that polars reads."""
     import polars as pl
 
-    if _is_pandas(values, "Series"):
+    if comes_from("pandas", values, "Series"):
         return _read(pl.from_pandas, values)
     if isinstance(values, pl.Series | list | tuple):
         return values
-    array = np.asarray(values)
-    if array.ndim != 1:
+    return one_value_for_each_row(name, np.asarray(values))
+
+
+def one_value_for_each_row(name: str, column: NDArray[Any]) -> NDArray[Any]:
+    """The column, or an error where it is a single value or a matrix."""
+    if column.ndim != 1:
         raise GCFCPError(
-            f"column {name!r} has shape {array.shape}, expected one value for each row"
+            f"column {name!r} has shape {column.shape}, expected one value for each row"
         )
-    return array
+    return column
 
 
 def _read(reader: Callable[[Any], pl.DataFrame], data: Any) -> pl.DataFrame:
@@ -71,10 +81,10 @@ def _read(reader: Callable[[Any], pl.DataFrame], data: Any) -> pl.DataFrame:
         raise GCFCPError(f"cannot read the columns: {first_line(error)}") from None
 
 
-def _is_pandas(data: Any, kind: str) -> bool:
-    """Whether the data are of this class of pandas.
+def comes_from(library: str, data: Any, kind: str) -> bool:
+    """Whether the data are of this class of a library.
 
-    The name of the class decides, so that pandas is never imported.
+    The name of the class decides, so that no library is imported for it.
     """
     classes = type(data).__mro__
-    return any(c.__name__ == kind and c.__module__.split(".")[0] == "pandas" for c in classes)
+    return any(c.__name__ == kind and c.__module__.split(".")[0] == library for c in classes)

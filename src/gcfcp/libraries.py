@@ -1,0 +1,41 @@
+"""Libraries that gcfcp uses where they are installed, and what to say where one is missing.
+
+`import gcfcp` and all of the core need NumPy alone. Every other library belongs to an extra, is
+imported where it is used, and is asked for by `needs` just before.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+
+from gcfcp.errors import GCFCPError
+
+# Names of packages that differ from the names of their modules.
+_PACKAGES = {"sklearn": "scikit-learn", "flwr": "Flower (flwr)"}
+
+
+class MissingLibraryError(GCFCPError, ImportError):
+    """A library that is needed cannot be imported; the message says what to install.
+
+    It is an ImportError too, so that whoever tries an import finds what is usual there.
+    """
+
+
+def has(module: str) -> bool:
+    """Whether a library is installed. It is not imported."""
+    return find_spec(module) is not None
+
+
+def needs(module: str, purpose: str, extra: str) -> None:
+    """Nothing, or an error in one line: `module` is needed for `purpose` and comes with `extra`."""
+    try:
+        import_module(module)
+    except ImportError as error:
+        package = _PACKAGES.get(module, module)
+        missing = isinstance(error, ModuleNotFoundError) and error.name == module
+        state = "is not installed" if missing else f"cannot be imported ({error!s:.200})"
+        raise MissingLibraryError(
+            f"{package} is needed for {purpose} and {state}: install gcfcp with its extra {extra} "
+            f"(pip install '.[{extra}]' in a clone)"
+        ) from None

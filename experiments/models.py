@@ -4,7 +4,7 @@
     python -m experiments.models cifar10 --model networks:resnet56 -o cifar10.npz
     python -m experiments.models imagenet --data DIR -o imagenet.npz    ResNet-50, pretrained
 
-This needs the extra `gcfcp[images]` (torch, torchvision, medmnist), which nothing else needs.
+This needs the extra `images` (torch, torchvision, medmnist), which nothing else needs.
 CIFAR-10 and PathMNIST are downloaded. ImageNet must be there already. The networks are of the
 paper's kind:
 
@@ -31,16 +31,13 @@ from numpy.typing import NDArray
 
 from gcfcp import codec
 from gcfcp.errors import GCFCPError
+from gcfcp.libraries import needs
 
 
 def _import(name: str) -> Any:
     """The module, or an error that names the extra to install."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise GCFCPError(
-            f"{name.partition('.')[0]} is not installed: pip install 'gcfcp[images]'"
-        ) from None
+    needs(name.partition(".")[0], "the networks of the experiments", "images")
+    return importlib.import_module(name)
 
 
 def small_cnn(labels: int, channels: int = 3) -> Any:

@@ -492,11 +492,11 @@ def test_shell_completion() -> None:
     assert found.stdout.split() == ["audit", "audit-merge"]
 
 
-def test_the_command_line_starts_without_polars_and_scipy() -> None:
+def test_the_command_line_starts_without_polars_and_matplotlib() -> None:
     """Otherwise --help and --version would wait for libraries that they do not need."""
     code = (
         "import sys; import gcfcp.cli.entry; "
-        "print([m for m in ('polars', 'scipy') if m in sys.modules])"
+        "print([m for m in ('polars', 'matplotlib') if m in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"

@@ -160,4 +160,4 @@ def test_without_the_package_one_line_says_what_to_install() -> None:
         "except ValueError as e: print(e)"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'gcfcp[sign]'" in out.stdout
+    assert "install gcfcp with its extra sign" in out.stdout

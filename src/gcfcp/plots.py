@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 
 from gcfcp.calibration import Calibration
 from gcfcp.errors import GCFCPError
+from gcfcp.libraries import needs
 from gcfcp.prediction import Predictor
 
 if TYPE_CHECKING:
@@ -346,6 +347,7 @@ def _axes(ax: Axes | None, rows: int, series: int) -> Axes:
 
 def _new_figure(width: float, height: float) -> Axes:
     """The axes of a new pyplot figure; width and height are in inches."""
+    needs("matplotlib", "plots", "cli")
     import matplotlib.pyplot as plt
 
     _, ax = plt.subplots(figsize=(width, height), layout="constrained")

@@ -21,17 +21,16 @@ from __future__ import annotations
 
 import sys
 
+from gcfcp.errors import GCFCPError
+from gcfcp.libraries import needs
+
 
 def main() -> None:
     """The command `gcfcp`. If its libraries are missing, one line says what to install."""
     try:
-        import typer  # noqa: F401
-    except ImportError:
-        print(
-            "gcfcp: the commands need the package typer, which is not installed: install gcfcp "
-            "with its extra cli, for example pip install '.[cli]' in a clone",
-            file=sys.stderr,
-        )
+        needs("typer", "the commands", "cli")
+    except GCFCPError as error:
+        print(f"gcfcp: {error}", file=sys.stderr)
         sys.exit(1)
     from gcfcp.cli.entry import main as run
 

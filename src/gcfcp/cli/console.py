@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from gcfcp import codec
 from gcfcp.errors import GCFCPWarning
+from gcfcp.libraries import has, needs
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,6 +76,11 @@ def _escaped(character: str) -> str:
     return json.dumps(character)[1:-1] if character != "\x7f" else "\\u007f"
 
 
+def check_tables() -> None:
+    """Before any work is done: can a table be shown?"""
+    needs("rich", "tables on the terminal", "cli")
+
+
 Style = str
 """The name of a style of rich, such as "bold red"."""
 Cell = str | tuple[str, Style]
@@ -95,6 +101,7 @@ def table(
     left: So many columns hold words and are aligned to the left; the others hold numbers.
     error: Whether the table goes to standard error.
     """
+    check_tables()
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -113,8 +120,11 @@ def table(
 
 @contextmanager
 def progress(what: str) -> Iterator[Progress | None]:
-    """A function that shows how many rows were read; None if there is no terminal to show it on."""
-    if not sys.stderr.isatty():
+    """A function that shows how many rows were read; None where it cannot be shown.
+
+    It needs a terminal and the library rich.
+    """
+    if not sys.stderr.isatty() or not has("rich"):
         yield None
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn

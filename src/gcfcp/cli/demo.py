@@ -33,6 +33,7 @@ from gcfcp.cli import console
 from gcfcp.cli.entry import run as run_command
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups
+from gcfcp.libraries import needs
 from gcfcp.prediction import Predictor
 from gcfcp.summary import ClientSummary
 
@@ -94,7 +95,8 @@ def run(
     force: Whether a directory that holds files may be used.
     quiet: Whether nothing is printed.
     """
-    _need_scikit_learn()
+    for library in ("sklearn", "polars", "matplotlib", "jinja2", "rich"):
+        needs(library, "the demo", "demo")
     place = _place(directory, force)
     say = _silent if quiet else _say
     say(f"Writing to {place}")
@@ -159,15 +161,6 @@ def _result(
             "mean_size": {k: z for k, (_, _, z) in averages.items()},
         },
     }
-
-
-def _need_scikit_learn() -> None:
-    try:
-        import sklearn  # noqa: F401
-    except ImportError:
-        raise GCFCPError(
-            "the demo needs scikit-learn, which is not installed: pip install 'gcfcp[demo]'"
-        ) from None
 
 
 def _place(directory: str | None, force: bool) -> Path:

@@ -129,6 +129,8 @@ def calibrate(
     import gcfcp
 
     inputs.check_output(output, force, as_json)
+    if not as_json:
+        console.check_tables()
     loaded = inputs.load_summaries(summaries, known_keys)
     result = gcfcp.calibrate(
         loaded, alpha, inputs.mixture_of(mixture), merge.value, rule=rule.value, delta=delta
@@ -193,6 +195,8 @@ def audit_merge(
 
     if output is not None:
         inputs.check_output(output, force)
+    if not as_json and output != "-":
+        console.check_tables()
     report = gcfcp.merge_audits(
         inputs.load_audits(audits), inputs.mixture_of(mixture), alpha, confidence, margin=margin
     )

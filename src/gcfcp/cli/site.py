@@ -152,6 +152,8 @@ def inspect(
     from gcfcp.prediction import Predictor
     from gcfcp.summary import ClientSummary
 
+    if not as_json:
+        console.check_tables()
     data, name = inputs.read(file), inputs.name_of(file)
     if data[:6] == b"GCFCPA":
         printing.show_audit(Audit.from_bytes(data, name), as_json)

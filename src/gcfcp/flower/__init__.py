@@ -23,15 +23,12 @@ writes an app directory for `flwr run`. The guide is docs/flower.md.
 | `server`   | checks every answer, calibrates, audits, and writes a record of the round   |
 | `app`      | the app that is ready to use                                                |
 
-The package needs the extra `gcfcp[flower]`; nothing else in gcfcp imports Flower.
+Flower comes with the extra flower. Nothing else in gcfcp imports it.
 """
 
-try:
-    import flwr as _flwr  # noqa: F401
-except ModuleNotFoundError:
-    raise ModuleNotFoundError(
-        "gcfcp.flower needs Flower: install gcfcp with its extra, gcfcp[flower]"
-    ) from None
+from gcfcp.libraries import needs as _needs
+
+_needs("flwr", "gcfcp.flower", "flower")
 
 from gcfcp.flower.client import Policy, Site, client_app
 from gcfcp.flower.exchange import Terms

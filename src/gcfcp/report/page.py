@@ -26,6 +26,7 @@ from importlib.resources import files
 from gcfcp.audit import AuditReport
 from gcfcp.calibration import Plan
 from gcfcp.errors import GCFCPError
+from gcfcp.libraries import needs
 from gcfcp.prediction import Predictor
 from gcfcp.report import findings, sections
 from gcfcp.report import numbers as num
@@ -58,6 +59,7 @@ def render(
     date: The date of the report, which is now if none is given.
     title: The title of the page.
     """
+    needs("jinja2", "reports", "cli")
     import jinja2
     from markupsafe import Markup
 

@@ -22,7 +22,7 @@ file is a container (see `codec`) of kind b"K" and format version 1. Its header 
 empty. A private key is a PEM file as OpenSSL writes it (openssl genpkey -algorithm ed25519), which
 only its owner can read.
 
-Signatures need the package cryptography: pip install 'gcfcp[sign]'.
+Signatures need the package cryptography, which comes with the extra `sign`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 from gcfcp import codec
 from gcfcp.errors import GCFCPError
+from gcfcp.libraries import needs
 from gcfcp.summary.summary import ClientSummary
 
 if TYPE_CHECKING:
@@ -204,9 +205,4 @@ def _public(key: Ed25519PrivateKey) -> str:
 
 def _require() -> None:
     """Raise a GCFCPError that says what to install if the package cryptography is missing."""
-    try:
-        import cryptography  # noqa: F401
-    except ImportError:
-        raise GCFCPError(
-            "signatures need the package cryptography: pip install 'gcfcp[sign]'"
-        ) from None
+    needs("cryptography", "signatures", "sign")

@@ -13,6 +13,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from gcfcp.errors import GCFCPError
+from gcfcp.libraries import needs
 
 if TYPE_CHECKING:
     import polars as pl
@@ -87,6 +88,7 @@ def open_table(path: str | PathLike[str]) -> Iterator[Table]:
 
 def _table(path: str, name: str) -> Table:
     """The columns of a file and, for Parquet, the number of its rows; no rows are read."""
+    needs("polars", "tables", "cli")
     import polars as pl
 
     try:

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gcfcp import methods, scores
+from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.audit import UNKNOWN, Audit, AuditReport, merge_audits
 from gcfcp.cli import console
 from gcfcp.cli.entry import run as run_command
@@ -40,7 +40,6 @@ from gcfcp.summary import ClientSummary
 if TYPE_CHECKING:
     import polars as pl
 
-Floats = NDArray[np.float64]
 
 ALPHA = 0.1
 TRAINING = 200  # So many images train the model.
@@ -77,11 +76,11 @@ class _Digits:
 
     frame: pl.DataFrame  # The table that is cut up into the files of the sites.
     probabilities: Floats  # What the model says, (n, 10).
-    y: NDArray[np.int64]  # The true digits.
-    site: NDArray[np.int64]  # The number of the site that holds each image.
+    y: Ints  # The true digits.
+    site: Ints  # The number of the site that holds each image.
     accuracy: float  # The share of these images on which the model is right.
 
-    def calibrates(self, split: int) -> NDArray[np.bool_]:
+    def calibrates(self, split: int) -> Bools:
         """Which records calibrate in random split number `split`; the others audit."""
         return np.random.default_rng([20, split]).random(len(self.y)) < CALIBRATION
 
@@ -348,9 +347,7 @@ def _save_baselines(digits: _Digits) -> None:
         Predictor(scores.THR(), result).save(f"{method}.json")
 
 
-def _clients(
-    digits: _Digits, membership: NDArray[np.bool_], chosen: NDArray[np.bool_]
-) -> list[tuple[Floats, NDArray[np.bool_]]]:
+def _clients(digits: _Digits, membership: Bools, chosen: Bools) -> list[tuple[Floats, Bools]]:
     """For each site the scores and the memberships of its chosen records."""
     values = scores.THR().of(digits.probabilities, digits.y)
     return [

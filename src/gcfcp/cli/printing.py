@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from gcfcp import codec
 from gcfcp.cli import console
 
 if TYPE_CHECKING:
@@ -205,8 +206,8 @@ def _number(number: Any, form: str) -> str:
 
     A predictor may come from anyone, so what its provenance holds can be anything.
     """
-    plain = isinstance(number, int | float) and not isinstance(number, bool)
-    return format(number, form) if plain and abs(number) < 2**64 else "-"
+    known = codec.number(number)
+    return format(known, form) if known is not None and abs(known) < 2**64 else "-"
 
 
 def show_plan(found: Plan) -> None:

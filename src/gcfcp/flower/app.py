@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from gcfcp import codec, tables
+from gcfcp import checks, codec, tables
 from gcfcp.audit import Audit
 from gcfcp.calibration import mixture
 from gcfcp.errors import GCFCPError
@@ -185,17 +185,15 @@ def _text(config: Mapping[str, Any], key: str) -> str:
 def _number(config: Mapping[str, Any], key: str, default: float) -> float:
     """A value that must be a number."""
     value = config.get(key, default)
-    if type(value) not in (int, float):
+    if not checks.is_number(value):
         raise GCFCPError(f"{key}={value!r:.60} in the configuration is not a number")
-    return value  # type: ignore[no-any-return]
+    return checks.as_float(value)
 
 
 def _whole(config: Mapping[str, Any], key: str, default: int) -> int:
     """A value that must be a whole number."""
     value = config.get(key, default)
-    if type(value) is not int:
-        raise GCFCPError(f"{key}={value!r:.60} in the configuration is not a whole number")
-    return value
+    return checks.whole(key, value)
 
 
 # Flower looks for these names in the source code, so they must be plain assignments.

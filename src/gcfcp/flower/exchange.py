@@ -22,6 +22,7 @@ from typing import Any
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
+from gcfcp import checks
 from gcfcp.errors import GCFCPError
 from gcfcp.flower import protocol
 from gcfcp.flower.protocol import Code, Refusal, Request
@@ -92,24 +93,19 @@ class Terms:
     aggregates: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 < self.deadline <= 7 * 24 * 3600:
+        if not checks.is_number(self.deadline) or not 0 < self.deadline <= 7 * 24 * 3600:
             raise GCFCPError(
                 f"deadline={self.deadline} is not a number of seconds above 0, up to 604,800 (a "
                 "week)"
             )
-        if type(self.min_clients) is not int or self.min_clients < 1:
-            raise GCFCPError(
-                f"min_clients={self.min_clients!r} is not a whole number that is at least 1"
-            )
-        if self.missing not in ("fail", "present"):
-            raise GCFCPError(f"missing={self.missing!r} is neither 'fail' nor 'present'")
+        object.__setattr__(self, "min_clients", checks.whole("min_clients", self.min_clients, 1))
+        object.__setattr__(self, "max_bytes", checks.whole("max_bytes", self.max_bytes, 1))
+        checks.choice("missing", self.missing, "fail", "present")
         if self.clients is not None and self.min_clients > len(self.clients):
             raise GCFCPError(
                 f"min_clients={self.min_clients}, but the roster has {len(self.clients)} clients: "
                 "give a smaller number"
             )
-        if self.max_bytes < 1:
-            raise GCFCPError(f"max_bytes={self.max_bytes} is not at least 1")
 
 
 Accept = Callable[[str | None, Outcome], Outcome]

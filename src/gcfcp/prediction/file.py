@@ -261,10 +261,7 @@ def _alpha(text: Any) -> Fraction:
     """
     if not isinstance(text, str) or not re.fullmatch("[0-9]{1,40}/[0-9]{1,40}", text):
         raise GCFCPError(f"alpha={text!r:.40} is not a fraction in the form '1/10'")
-    alpha = Fraction(text)
-    if not 0 < alpha < 1:
-        raise GCFCPError(f"alpha={text} is not in (0, 1)")
-    return alpha
+    return checks.alpha(Fraction(text))
 
 
 def _records_from_json(entries: Any, table: ThresholdTable) -> tuple[AtomRecord, ...] | None:

@@ -26,7 +26,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from gcfcp import scores
-from gcfcp.arrays import Floats
+from gcfcp.arrays import Floats, Ints
 from gcfcp.errors import GCFCPError
 from gcfcp.tables.files import Table, listed
 
@@ -180,7 +180,7 @@ def _number_column(frame: pl.DataFrame, name: str) -> NDArray[Any]:
     return column.to_numpy()
 
 
-def _label_places(y: pl.Series, labels: tuple[str, ...]) -> NDArray[np.int64]:
+def _label_places(y: pl.Series, labels: tuple[str, ...]) -> Ints:
     """The place of each outcome among the labels.
 
     Whole numbers are recognised however they are written: y may be 3, 3.0 or the text "3.0" where

@@ -306,6 +306,23 @@ def test_a_multiplier_near_its_slope_is_doubted_if_rounding_could_move_it():
             assert doubt.tolist() == [expected]
 
 
+def test_a_column_of_whole_numbers_is_not_doubted_for_the_determinant():
+    """det = 2, but the fourth atom has a group of its own, and its multiplier is whole."""
+    rows = np.array([[1, 1, 0, 0], [1, 0, 1, 0], [0, 1, 1, 0], [0, 0, 0, 1]], dtype=bool)
+    core = oracles.coreset(np.arange(4.0), rows, np.ones(4), 1.0)
+    pieces, _, _ = pieces_of(core, ALPHA)
+    walk = Walk(np.arange(4)[None], np.zeros((1, 4), int), np.zeros(0), np.zeros(0), np.ones(1))
+    factorise(pieces, walk, np.ones((1, 4)))
+    for a, atom in enumerate(core.membership.astype(int).tolist()):
+        for tolerance, expected in ((0.3, atom != [0, 0, 0, 1]), (0.5, True)):
+            y, one = np.full((1, 4), 4.0), np.ones((1, 4))
+            y[0, a] = 0.0
+            doubt = np.zeros(1, dtype=bool)
+            found = Multipliers(y, 0 * one, 9 * one, tolerance * one)
+            certificate._doubt_weights(pieces, walk, found, np.full((1, 1), 0.5), doubt)
+            assert doubt.tolist() == [expected]
+
+
 def test_a_row_that_is_unsure_stays_so():
     pieces, _, walk = optima(problem("integers"))
     doubt = np.ones(len(walk.t), dtype=bool)

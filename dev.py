@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent
 ENV = ROOT / ".venv"
 BIN = ENV / ("Scripts" if os.name == "nt" else "bin")
 
-# name -> (what it does, the extra it needs, the commands it runs)
+# name -> (what it does, the extra it needs or none, the commands it runs)
 TASKS: dict[str, tuple[str, str, list[list[str]]]] = {
     "demo": ("a whole federated calibration, ending in a report", "demo", [["gcfcp", "demo"]]),
     "test": ("the tests that take seconds", "test", [["pytest", "-m", "not slow"]]),
@@ -40,6 +40,11 @@ TASKS: dict[str, tuple[str, str, list[list[str]]]] = {
         "an experiment of the paper, its tables and figures beside ours",
         "experiments",
         [["python", "-m", "experiments"]],
+    ),
+    "footprint": (
+        "what an installation weighs, measured in fresh environments",
+        "",
+        [["python", "-m", "benchmarks.footprint"]],
     ),
     "docs": (
         "the documentation site, into site/ (open site/index.html)",
@@ -79,13 +84,14 @@ def _pip() -> list[str]:
 
 
 def _install(extra: str) -> None:
-    """Install the package with `extra`, editable, unless this very pyproject was installed."""
-    stamp = ENV / f"installed-{extra}"
+    """Install the package with its extra, if any, unless this very pyproject was installed."""
+    stamp = ENV / f"installed-{extra or 'alone'}"
     wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
     if stamp.exists() and stamp.read_text() == wanted:
         return
-    print(f"Installing gcfcp[{extra}] into {ENV} (once) ...", flush=True)
-    command = [*_pip(), "install", "--quiet", "--editable", f"{ROOT}[{extra}]"]
+    suffix = f"[{extra}]" if extra else ""
+    print(f"Installing gcfcp{suffix} into {ENV} (once) ...", flush=True)
+    command = [*_pip(), "install", "--quiet", "--editable", f"{ROOT}{suffix}"]
     if subprocess.run(command).returncode:
         _stop(f"the installation failed; the command was: {' '.join(command)}")
     stamp.write_text(wanted)

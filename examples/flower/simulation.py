@@ -1,7 +1,7 @@
 """Run a thousand clients on this machine in Flower's simulation: `python simulation.py [CLIENTS]`.
 
 The apps are the same as in a deployment. Only the processes that run them differ. The simulation
-needs the extra gcfcp[flower-sim], which installs Ray. Each client has its own invented data. A real
+needs the extra flower-sim, which installs Ray. Each client has its own invented data. A real
 site would write one function of its own, `load`.
 """
 

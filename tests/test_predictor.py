@@ -473,7 +473,6 @@ def test_a_small_file_cannot_ask_for_a_large_matrix():
 # --- Without other libraries, and in many threads -------------------------------------------------
 
 
-
 def test_numpy_alone_loads_and_predicts(tmp_path):
     predictor = Predictor(THR(), calibrated(THR()))
     predictor.save(tmp_path / "p.json")

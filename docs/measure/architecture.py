@@ -19,6 +19,7 @@ WAY = [
     ("thresholds", "calibration", ""),
     ("calibration", "prediction", "thresholds"),
     ("prediction", "audit", "sets"),
+    ("audit", "report", "coverage"),
 ]
 
 
@@ -74,7 +75,7 @@ def _arrow(place: dict[str, tuple[float, float, float]], a: str, b: str, what: s
         if ax > bx:
             ends = (ax, ay + ROOM / 2, bx + bw, by + ROOM / 2)
     else:
-        end = min(max(ax + aw / 2, bx + 20), bx + bw - 20)
+        end = min(max(ax + aw / 2, bx + 8), bx + bw - 8)
         ends = (ax + aw / 2, ay, end, by + ROOM)
     x1, y1, x2, y2 = ends
     line = (
@@ -83,7 +84,7 @@ def _arrow(place: dict[str, tuple[float, float, float]], a: str, b: str, what: s
     )
     if not what:
         return line
-    x, y = ((x1 + x2) / 2 + 8, (y1 + y2) / 2 + 4) if ay != by else (x1 - 8, ay + ROOM + 14)
+    x, y = ((x1 + x2) / 2 + 8, (y1 + y2) / 2 + 4) if ay != by else (x1 - 10, ay - 6)
     return line + (
         f'<text x="{x:.0f}" y="{y:.0f}" font-size="12" fill="currentColor">{escape(what)}</text>'
     )

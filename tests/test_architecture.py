@@ -89,6 +89,26 @@ def test_a_room_is_entered_by_its_door(module: str) -> None:
             )
 
 
+def exported(room: str) -> set[str]:
+    """The names in `__all__` of a room's package."""
+    for node in ast.parse((SOURCE / room / "__init__.py").read_text()).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+            return set(ast.literal_eval(node.value))
+    return set()
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if m not in PACKAGE])
+def test_a_door_exports_what_others_take(module: str) -> None:
+    here = module.split(".")[0]
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        if not isinstance(node, ast.ImportFrom) or not str(node.module).startswith("gcfcp."):
+            continue
+        room = str(node.module).split(".")[1]
+        if room != here and (SOURCE / room).is_dir():
+            taken = {alias.name for alias in node.names} - exported(room)
+            assert not taken, f"{module} takes {taken} from {room}, whose door does not export it"
+
+
 @pytest.mark.parametrize("module", list(MODULES))
 def test_libraries_stay_where_they_are_named(module: str) -> None:
     allowed = {"gcfcp", "numpy", "__future__", *sys.stdlib_module_names}

@@ -90,7 +90,7 @@ def test_records_in_no_group_are_counted_apart() -> None:
         ([1, 0], [1, -1], "negative or NaN"),
         ([1, 0], [1, math.nan], "negative or NaN"),
         ([1, 0], [1], "set_size has shape"),
-        ([1, 0], ["a", "b"], "not numbers"),
+        ([1, 0], ["a", "b"], "cannot be read as numbers"),
     ],
 )
 def test_what_cannot_be_counted_is_refused(covered: list, sizes: list, message: str) -> None:

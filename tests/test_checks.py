@@ -5,7 +5,9 @@ eta or confidence accepts it in all of these types, gives the same result for ea
 the same values in the same words.
 """
 
+import json
 import math
+import re
 import warnings
 from decimal import Decimal
 from fractions import Fraction
@@ -240,3 +242,82 @@ def test_scores_are_numbers_or_infinity():
             checks.scores("scores", wrong)
     with pytest.raises(GCFCPError, match="position 11"):
         checks.refuse_unusable("scores", np.array([0.0, math.nan]), 10)
+
+
+# --- what is stored is plain ----------------------------------------------------------------------
+
+
+def test_numbers_of_every_type_can_be_saved(tmp_path):
+    """A calibration keeps what it was given in a form that a file can hold."""
+    other = gcfcp.summarize(SCORES[:30], MEMBERSHIP[:30], groups=GROUPS, client="b")
+    half = {"a": Fraction(1, 2), "b": np.float32(0.5)}
+    found = gcfcp.calibrate([summary(), other], 0.2, half, "recompress", delta=Fraction(50))
+    predictor = gcfcp.Predictor("own", found)
+    predictor.save(tmp_path / "p.json")
+    loaded = gcfcp.Predictor.load(tmp_path / "p.json")
+    assert loaded.provenance["mixture"] == {"a": 0.5, "b": 0.5}
+    assert loaded.provenance["recompression_delta"] == 50.0
+    audits = [audited(), gcfcp.audit([True], [[1, 0]], groups=GROUPS, client="b")]
+    report = gcfcp.merge_audits(audits, half, alpha=0.1)
+    assert json.loads(json.dumps(report.to_dict()))["mixture"] == {"a": 0.5, "b": 0.5}
+
+
+def test_thirds_stay_exact_in_a_mixture():
+    """1/3 as a Fraction is not 0.333..., and three of them are 1."""
+    three = [
+        gcfcp.summarize(SCORES[i::3], MEMBERSHIP[i::3], groups=GROUPS, client=name)
+        for i, name in enumerate("abc")
+    ]
+    found = gcfcp.calibrate(three, 0.2, dict.fromkeys("abc", Fraction(1, 3)))
+    assert found.atoms == gcfcp.calibrate(three, 0.2, "uniform").atoms
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: gcfcp.calibrate([summary()], 0.1, {"a": 10**400}), "weight"),
+        (lambda: gcfcp.DigestBuilder(buffer="x"), "buffer='x'"),
+        (lambda: gcfcp.DigestBuilder(buffer=1.5), "buffer=1.5"),
+        (lambda: gcfcp.DigestBuilder(buffer=0), "buffer=0"),
+        (lambda: gcfcp.DigestBuilder(limit="x"), "limit='x'"),
+        (lambda: gcfcp.TDigest.from_values([1.0], limit=math.nan), "limit=nan"),
+        (lambda: gcfcp.TDigest([1.0], [1.0], 10, error_weight="x"), "error_weight=x"),
+        (lambda: gcfcp.TDigest(["a"], [1.0], 10), "means cannot be read as numbers"),
+        (lambda: gcfcp.Groups.from_toml("a\0b"), "null"),
+        (lambda: gcfcp.scores.APS(randomized="yes"), "randomized='yes'"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line_and_never_another_exception(call, words):
+    with pytest.raises(GCFCPError, match=re.escape(words)) as refused:
+        call()
+    assert "\n" not in str(refused.value)
+
+
+def test_a_generator_is_asked_for_by_name():
+    calibration = gcfcp.calibrate([summary()], 0.2)
+    with pytest.raises(GCFCPError, match="threshold_rng=5: give"):
+        calibration.thresholds([[1, 0]], threshold_rng=5)
+
+
+def test_masked_values_are_refused_wherever_an_array_is_taken():
+    masked = np.ma.MaskedArray([0.5, 0.7], mask=[False, True])
+    wrong = "1 of 2 values of .* masked|NaN"
+    ones = np.ones((2, 2), bool)
+    for call in (
+        lambda: gcfcp.scores.AbsoluteResidual().of(masked, [0.0, 0.0]),
+        lambda: gcfcp.scores.AbsoluteResidual().of([0.0, 0.0], masked),
+        lambda: gcfcp.summarize(masked, ones, groups=GROUPS, client="a"),
+        lambda: gcfcp.methods.split_cp([(masked, ones)], 0.1),
+        lambda: gcfcp.audit(masked > 0, ones, groups=GROUPS, client="a"),
+        lambda: gcfcp.audit([1, 0], ones, groups=GROUPS, client="a", set_size=masked),
+    ):
+        with pytest.raises(GCFCPError, match=wrong):
+            call()
+    matrix = np.ma.MaskedArray(ones, mask=[[False, False], [False, True]])
+    with pytest.raises(GCFCPError, match="1 of 4 values of membership are masked"):
+        GROUPS.check(matrix)
+
+
+def test_text_is_shown_as_text():
+    with pytest.raises(GCFCPError, match=re.escape("confidence='0.9' is not in (0, 1)")):
+        gcfcp.merge_audits([audited()], alpha=0.1, confidence="0.9")

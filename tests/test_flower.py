@@ -829,3 +829,24 @@ def test_the_core_never_imports_flower() -> None:
 def test_the_resolver_gave_a_flower_that_is_new_enough() -> None:
     major, minor = (int(part) for part in version("flwr").split(".")[:2])
     assert (major, minor) >= (1, 39)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_delta": float("nan")}, {"max_delta": "x"}, {"min_count": 0}]
+)
+def test_a_policy_that_would_allow_anything_is_refused(wrong: dict[str, Any]) -> None:
+    """No delta is above NaN, so that max_delta = nan would let every delta through."""
+    with pytest.raises(GCFCPError, match=next(iter(wrong)).removeprefix("max_")):
+        Policy(GROUPS, **wrong)
+
+
+@pytest.mark.parametrize("name", ["coreset", "audit", "aggregates"])
+def test_a_word_is_not_taken_for_true(name: str, tmp_path: Path) -> None:
+    """`coreset = "no"` in a configuration would have sent the coreset to every client."""
+    from gcfcp.flower.app import setup_of
+
+    (tmp_path / "groups.toml").write_text('all = "TRUE"\n')
+    run = {"groups": str(tmp_path / "groups.toml"), "score": "thr", "output": str(tmp_path / "o")}
+    setup_of(run | {name: True})
+    with pytest.raises(GCFCPError, match=f"{name}='no' is neither true nor false"):
+        setup_of(run | {name: "no"})

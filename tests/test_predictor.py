@@ -584,3 +584,29 @@ def test_a_predictor_knows_the_fingerprint_of_its_file(tmp_path):
         expected = hashlib.sha256((tmp_path / "p.json").read_bytes()).hexdigest()
         assert gcfcp.Predictor.load(tmp_path / "p.json").fingerprint == expected
         assert (predictor.fingerprint == expected) == coreset
+
+
+def test_a_score_that_is_only_named_keeps_its_parameters(tmp_path):
+    """Whoever has the score itself can then use the file: name and parameters are the same."""
+
+    class Scaled:
+        name = "scaled"
+        parameters = {"power": 2}  # noqa: RUF012
+
+        def of(self, prediction, y, rng=None):
+            return np.abs(np.asarray(y) - np.asarray(prediction))
+
+        def predict(self, prediction, thresholds, rng=None):
+            f = np.asarray(prediction)
+            return np.stack([f - thresholds, f + thresholds], axis=1)
+
+    groups = gcfcp.Groups(["all"])
+    told = gcfcp.summarize(
+        np.arange(30.0), np.ones((30, 1)), groups=groups, client="a", score=Scaled()
+    )
+    by_name = gcfcp.Predictor(told.score, gcfcp.calibrate([told], 0.2))
+    by_name.save(tmp_path / "p.json")
+    with_score = gcfcp.Predictor.load(tmp_path / "p.json", score=Scaled())
+    assert with_score.predict_interval([0.0], [[1]]).tolist() == [[-24.0, 24.0]]
+    again = gcfcp.Predictor.load(tmp_path / "p.json")
+    assert again.to_json() == by_name.to_json() == with_score.to_json()

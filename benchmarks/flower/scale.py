@@ -104,13 +104,13 @@ def over_the_grid(count: int) -> dict[str, Any]:
         start = time.process_time()
         result = conduct(Forgetful(nodes), question, target, terms, directory, lambda _: None)
         whole = time.process_time() - start
-        thresholds = [r.threshold for r in result.calibration.table]
+        thresholds = [r.threshold for r in result.calibration.atoms]
         del result
         start = time.process_time()
         again = conduct(Forgetful(nodes), question, target, terms, directory, lambda _: None)
         resumed = time.process_time() - start
         size = os.path.getsize(Path(directory) / "predictor.json")
-    assert [r.threshold for r in again.calibration.table] == thresholds
+    assert [r.threshold for r in again.calibration.atoms] == thresholds
     return {
         "clients": count,
         "bytes_received": sum(map(len, data)),

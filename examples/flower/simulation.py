@@ -61,7 +61,7 @@ def main() -> int:
     )
     predictor = gcfcp.Predictor.load(output / "predictor.json")
     print(f"{len(predictor.provenance['clients'])} clients; thresholds:")
-    for record in predictor.records or ():
+    for record in predictor.atoms or ():
         print(f"  {' & '.join(record.groups)}: {record.threshold:.4f}")
     return 0
 

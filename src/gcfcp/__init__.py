@@ -1,11 +1,12 @@
 """Group-conditional federated conformal prediction (Wen, Simeone, Xing, UAI 2026).
 
 Several clients, such as hospitals, banks or devices, calibrate one model together without showing
-each other their data. The result is a prediction set C(x) for which
+each other their data. The result is a prediction set C(x) that is made to satisfy
 
     P(y in C(x) | x in G) >= 1 - alpha
 
-holds for every group G of a public family. The groups may overlap. The probability is that of a
+for every group G of a public family. The groups may overlap. `calibration.guarantee` says for each
+group whether this is proved or measured. The probability is that of a
 future record, which comes from client k with probability pi_k; these shares are the mixture.
 
     # At each client:

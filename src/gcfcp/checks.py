@@ -19,6 +19,7 @@ from numbers import Rational, Real
 from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from gcfcp.arrays import Floats
@@ -45,7 +46,8 @@ def is_number(value: Any) -> bool:
 def as_float(number: Any) -> float:
     """The number as a float64. A float16 or float32 of NumPy becomes the decimal number it prints.
 
-    `float(numpy.float32(0.1))` is 0.10000000149011612, but whoever wrote it meant 0.1.
+    A caller who writes `numpy.float32(0.1)` means 0.1, and not 0.10000000149011612, which is what
+    `float` makes of it.
     """
     return float(str(number)) if isinstance(number, np.float16 | np.float32) else float(number)
 
@@ -64,6 +66,11 @@ def rational(number: Any) -> Fraction:
     return simple if float(simple) == near else exact
 
 
+def _shown(value: Any) -> str:
+    """A number as it is printed, and anything else as Python would write it: 0.9, but '0.9'."""
+    return f"{value!s:.40}" if is_number(value) else f"{value!r:.40}"
+
+
 def alpha(value: Any) -> Fraction:
     """Alpha, the share of outcomes that may be missed: a number between 0 and 1, as a fraction."""
     probability("alpha", value)
@@ -73,14 +80,14 @@ def alpha(value: Any) -> Fraction:
 def probability(name: str, value: Any) -> float:
     """A number between 0 and 1, both excluded: eta, confidence, a level, a tolerance."""
     if not is_number(value) or not 0 < value < 1 or not 0 < as_float(value) < 1:
-        raise GCFCPError(f"{name}={value!s:.40} is not in (0, 1)")
+        raise GCFCPError(f"{name}={_shown(value)} is not in (0, 1)")
     return as_float(value)
 
 
 def share(name: str, value: Any) -> float:
     """A number from 0 to 1, where 0 is included and 1 is not."""
     if not is_number(value) or not 0 <= value < 1 or not as_float(value) < 1:
-        raise GCFCPError(f"{name}={value!s:.40} is not in [0, 1)")
+        raise GCFCPError(f"{name}={_shown(value)} is not in [0, 1)")
     return as_float(value)
 
 
@@ -128,6 +135,31 @@ def count(name: str, value: Any) -> int:
     """A count that was read from a file: an int from 0 to 2**53 - 1."""
     if type(value) is not int or not 0 <= value < COUNT_LIMIT:
         raise GCFCPError(f"{name}={value!r:.40} is not a whole number from 0 to 2**53 - 1")
+    return value
+
+
+def unmasked(name: str, values: Any) -> Any:
+    """The values, or an error if some of them are masked. np.asarray would show what is masked."""
+    masked = np.ma.getmaskarray(values).sum() if isinstance(values, np.ma.MaskedArray) else 0
+    if masked:
+        raise GCFCPError(
+            f"{masked} of {values.size} values of {name} are masked: fill them in, or leave these "
+            "records out"
+        )
+    return values
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False, of Python or NumPy."""
+    if not isinstance(value, bool | np.bool_):
+        raise GCFCPError(f"{name}={value!r:.60} is neither true nor false")
+    return bool(value)
+
+
+def generator(name: str, value: Any) -> Generator:
+    """A generator of NumPy, which is where all chance comes from."""
+    if not isinstance(value, Generator):
+        raise GCFCPError(f"{name}={value!r:.60}: give numpy.random.default_rng(seed)")
     return value
 
 

@@ -212,8 +212,8 @@ def write(path: str | PathLike[str], data: bytes, *, sync: bool = True) -> None:
     """Write a file whole or not at all: a crash leaves the old file, or none, never half of one.
 
     sync: Whether to wait until the bytes have reached the disk. With False the system writes them
-    when it likes, and after a power failure the file may be empty. That suits only files whose
-    readers check what they read.
+    at some later time, and after a power failure the file may be empty. Use it only for files that
+    are checked when they are read.
     """
     target = Path(path)
     temporary = target.parent / f".gcfcp-{secrets.token_hex(8)}.part"

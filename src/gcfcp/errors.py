@@ -1,4 +1,4 @@
-"""The one exception and the one warning that gcfcp defines.
+"""The exception and the warning of gcfcp. (`libraries` has a special case of the exception.)
 
 A message is one line. It states the value that was given, the rule that this value breaks, and the
 remedy.

@@ -28,7 +28,12 @@ def has(module: str) -> bool:
 
 
 def needs(module: str, purpose: str, extra: str) -> None:
-    """Nothing, or an error in one line: `module` is needed for `purpose` and comes with `extra`."""
+    """Raise an error of one line if a library cannot be imported.
+
+    module: The library.
+    purpose: What it is needed for, in words.
+    extra: The extra of gcfcp that it comes with.
+    """
     try:
         import_module(module)
     except ImportError as error:

@@ -509,12 +509,7 @@ def _groups(groups: Any, membership: Any) -> Groups:
 
 def _client(name: str, groups: Groups, scores: Any, membership: Any, labels: Any) -> _Client:
     """One client with its scores, memberships and labels checked."""
-    try:
-        values = np.asarray(scores, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise GCFCPError(
-            f"the scores of {name} are not numbers: give one number for each record"
-        ) from None
+    values = checks.vector(f"the scores of {name}", scores)
     matrix = groups.check(membership)
     if values.shape != (len(matrix),) or not len(values) or np.isnan(values).any():
         raise GCFCPError(

@@ -113,7 +113,7 @@ def thresholds_by_atom(source: Any, ax: Axes | None = None, *, limit: int | None
     The atoms with the largest weight come first, on top.
 
     source: A `Calibration`, a `Predictor`, or what one of `gcfcp.methods` returns.
-    limit: So many atoms are drawn at most, and how many were left out is written below the plot.
+    limit: The most atoms that are drawn. How many were left out is written below the plot.
     None draws all atoms.
     """
     predictor = _predictor(source)

@@ -161,7 +161,7 @@ def _interval(lo: Floats, hi: Floats, t: Floats) -> Floats:
     """The intervals [lo - t, hi + t], rounded outwards where an outcome would be lost otherwise."""
     t = np.broadcast_to(t, lo.shape)
     out = np.stack([-_reach(-lo, t), _reach(hi, t)], axis=1)
-    # An empty interval has no ends. NaN suits: no y lies between NaN and NaN, and a mean width that
+    # Both ends of an empty interval are NaN: no y lies between NaN and NaN, and a mean width that
     # includes an empty interval is NaN, which cannot be overlooked.
     out[(out[:, 0] > out[:, 1]) | (t == -np.inf)] = np.nan
     return out
@@ -320,9 +320,7 @@ class _RankedScore(_SetScore):
     randomized: bool
 
     def __post_init__(self) -> None:
-        if not isinstance(self.randomized, bool | np.bool_):
-            raise GCFCPError(f"randomized={self.randomized!r} is neither True nor False")
-        object.__setattr__(self, "randomized", bool(self.randomized))
+        object.__setattr__(self, "randomized", checks.flag("randomized", self.randomized))
 
     def _draw(self, n: int, rng: Generator | None) -> Floats:
         """The number u of each row, of shape (n, 1): uniform on [0, 1), or 1 if not randomised."""
@@ -442,7 +440,7 @@ def describe(score: Any) -> tuple[str, dict[str, Any]]:
 def _array(name: str, values: Any) -> NDArray[Any]:
     """The values as an array of real numbers, of a floating or an integer type."""
     try:
-        array = np.asarray(values)
+        array = np.asarray(checks.unmasked(name, values))
         if array.dtype == object:  # A pandas column of mixed numbers is one. None becomes NaN.
             array = array.astype(np.float64)
     except (ValueError, TypeError) as error:

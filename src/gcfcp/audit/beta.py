@@ -40,7 +40,7 @@ from gcfcp.arrays import Floats, Ints
 
 ALLOWANCE = 1e-13  # The result is lowered by this share of itself, to stay below the exact bound.
 
-_STEPS = 60  # Newton needs about ten. It errs downwards where it stops early.
+_STEPS = 60  # About ten steps are enough. With fewer the result is below the root, which is safe.
 _CLOSE = 2.0**-51  # A step of log c that is smaller than this is rounding.
 _LONGEST_STEP = 50.0  # The largest change of log c in a step, so that c stays above 0.
 _LARGEST_BELOW_ONE = 1 - 2.0**-53
@@ -121,7 +121,8 @@ def _geometric_sum(q: Floats, length: Floats) -> Floats:
 def _log_probability(h: Floats, m: Floats, c: Floats) -> Floats:
     """The logarithm of the probability of exactly h hits among h + m, in Loader's form."""
     n = h + m
-    some = np.maximum(m, 1)  # Any number that is not 0, where there is no miss.
+    # Where there is no miss, 1 stands in for 0, and the result is replaced below.
+    some = np.maximum(m, 1)
     mixed = (
         _stirling_error(n)
         - _stirling_error(h)

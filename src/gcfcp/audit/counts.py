@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gcfcp import checks
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups, find_atoms
@@ -82,7 +83,7 @@ def count(
 
 def _checked_covered(covered: ArrayLike, n: int) -> Bools:
     """`covered` as n booleans, or an error."""
-    array = np.asarray(covered)
+    array = np.asarray(checks.unmasked("covered", covered))
     if array.shape != (n,):
         raise GCFCPError(
             f"covered has shape {array.shape}, but there are {n} membership rows: give one value "
@@ -97,12 +98,7 @@ def _checked_covered(covered: ArrayLike, n: int) -> Bools:
 
 def _checked_sizes(set_size: ArrayLike, n: int) -> Floats:
     """`set_size` as n numbers that are not negative, or an error."""
-    try:
-        sizes = np.asarray(set_size, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise GCFCPError(
-            "set_size holds values that are not numbers: give the size of each set"
-        ) from None
+    sizes = checks.vector("set_size", set_size)
     if sizes.shape != (n,):
         raise GCFCPError(
             f"set_size has shape {sizes.shape}, but there are {n} membership rows: give one value "

@@ -33,7 +33,7 @@ is why `kept` needs a margin.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -176,7 +176,7 @@ def merge_audits(
         adjustment=f"Bonferroni over {G} {'group' if G == 1 else 'groups'}",
         interval="Clopper-Pearson (exact)" if one else "betting bound (conservative)",
         clients=_client_audits(ordered, shares),
-        mixture=dict(mixture) if isinstance(mixture, Mapping) else mixture,
+        mixture=mixtures.to_plain(mixture),
         groups=_Cells.of_groups(ordered, shares).records(tail / G, alpha, margin),
         atoms=_Cells.of_atoms(ordered, shares).records(tail, None, None),
         uncovered=sum(a.uncovered for a in ordered),

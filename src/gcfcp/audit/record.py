@@ -45,10 +45,10 @@ class Audit:
     size: Floats | None = field(repr=False)  # (G,): The sum of all finite set sizes, if counted.
     unbounded: Ints = field(repr=False)  # (G,): How many sets have an infinite size.
     atom_membership: Bools = field(repr=False)  # (a, G): The groups of each published atom.
-    atom_total: Ints = field(repr=False)  # (a,): The same counts as above for each atom.
-    atom_covered: Ints = field(repr=False)  # (a,)
-    atom_size: Floats | None = field(repr=False)  # (a,)
-    atom_unbounded: Ints = field(repr=False)  # (a,)
+    atom_total: Ints = field(repr=False)  # (a,): How many records each of these atoms has.
+    atom_covered: Ints = field(repr=False)  # (a,): How many of them were covered.
+    atom_size: Floats | None = field(repr=False)  # (a,): The sum of their finite set sizes.
+    atom_unbounded: Ints = field(repr=False)  # (a,): How many of their sets are infinite.
     suppressed_atoms: int = 0  # How many atoms are suppressed.
     library: str = LIBRARY  # The library that made the audit, with its version.
 

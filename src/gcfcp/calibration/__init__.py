@@ -15,6 +15,7 @@
 | `aggregators` | `merge`: one summary for several clients                                   |
 """
 
+from gcfcp.calibration import mixture
 from gcfcp.calibration.aggregators import merge
 from gcfcp.calibration.clients import SUMMARIES, Kind, in_order, misfits, one_each
 from gcfcp.calibration.guarantees import MEASURED, PAPER, PROVED, Guarantee
@@ -45,6 +46,7 @@ __all__ = [
     "in_order",
     "merge",
     "misfits",
+    "mixture",
     "one_each",
     "plan",
     "pool_of",

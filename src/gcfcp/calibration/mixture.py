@@ -8,18 +8,17 @@ fractions pi_k that add up to 1.
 
 from __future__ import annotations
 
-import json
-import math
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from gcfcp import checks
+from gcfcp import checks, codec
 from gcfcp.checks import rational
 from gcfcp.errors import GCFCPError
 
-Mixture: TypeAlias = str | Mapping[str, float]
+Mixture: TypeAlias = str | Mapping[str, float | Fraction]
 
 WORDS = ("uniform", "proportional")
 
@@ -38,12 +37,23 @@ def check(mixture: Any) -> Mixture:
 
     Whether a mapping names the right clients is checked in `shares`, where the clients are known.
     """
-    if isinstance(mixture, Mapping) or (isinstance(mixture, str) and mixture in WORDS):
+    if isinstance(mixture, Mapping):
+        return {client: _plain(client, weight) for client, weight in mixture.items()}
+    if isinstance(mixture, str) and mixture in WORDS:
         return mixture
     raise GCFCPError(
         f"mixture={mixture!r:.60} is neither 'uniform' nor 'proportional' nor a mapping from "
         "each client to its weight"
     )
+
+
+def _plain(client: str, weight: Any) -> float | Fraction:
+    """A weight of 0 or more. A Fraction stays exact; any other number becomes a float."""
+    if not checks.is_number(weight) or not 0 <= weight <= sys.float_info.max:
+        raise GCFCPError(
+            f"the mixture's weight {weight!s:.40} of {client!r} is not a number of 0 or more"
+        )
+    return weight if isinstance(weight, Fraction) else checks.as_float(weight)
 
 
 def shares(parts: Sequence[Part], mixture: Mixture) -> list[Fraction]:
@@ -57,7 +67,7 @@ def shares(parts: Sequence[Part], mixture: Mixture) -> list[Fraction]:
     return [w / total for w in weights]
 
 
-def _named(clients: Sequence[str], mixture: Mapping[str, float]) -> list[Fraction]:
+def _named(clients: Sequence[str], mixture: Mapping[str, float | Fraction]) -> list[Fraction]:
     """The weight that the mapping gives each client, checked, in the order of the clients."""
     missing = [k for k in clients if k not in mixture]
     unknown = [k for k in mixture if k not in set(clients)]
@@ -70,18 +80,18 @@ def _named(clients: Sequence[str], mixture: Mapping[str, float]) -> list[Fractio
                 if names
             )
         )
-    weights = []
-    for k in clients:
-        given: Any = mixture[k]
-        if not checks.is_number(given) or not 0 <= given < math.inf:
-            raise GCFCPError(
-                f"the mixture's weight {given!s:.40} of {k!r} is not a number of 0 or more"
-            )
-        weights.append(rational(given))
+    weights = [rational(mixture[k]) for k in clients]
     total = sum(weights, Fraction(0))
     if abs(float(total) - 1) > 1e-9:
         raise GCFCPError(f"the mixture's weights add up to {float(total):.10g}, not to 1")
     return weights
+
+
+def to_plain(mixture: Mixture) -> str | dict[str, float]:
+    """The mixture in plain values, as a file can hold it."""
+    if not isinstance(mixture, Mapping):
+        return mixture
+    return {client: checks.as_float(weight) for client, weight in mixture.items()}
 
 
 def among(mixture: Mixture, clients: Collection[str], who: str) -> Mixture:
@@ -112,9 +122,9 @@ def parse(text: str, read: Callable[[str], bytes]) -> Mixture:
     if text.endswith(".json") or text.lstrip().startswith("{"):
         raw = text if text.lstrip().startswith("{") else read(text).decode(errors="replace")
         try:
-            found = json.loads(raw)
+            found = codec.from_json(raw)
         except ValueError:
-            raise GCFCPError(f"mixture {text:.60} is not JSON such as {{'a': 0.5}}") from None
+            raise GCFCPError(f'mixture {text:.60} is not JSON such as {{"a": 0.5}}') from None
         if not isinstance(found, dict):
             raise GCFCPError(f"mixture {text:.60} is not a JSON object of weights")
         return found
@@ -122,10 +132,14 @@ def parse(text: str, read: Callable[[str], bytes]) -> Mixture:
     for part in text.split(","):
         name, sign, number = part.rpartition("=")
         try:
-            weights[name.strip()] = float(number)
+            weight = float(number)
         except ValueError:
             sign = ""
-        if not sign:
+        if name.strip() in weights:
+            raise GCFCPError(f"mixture {text!r:.60} names {name.strip()!r} twice: give one weight")
+        if sign:
+            weights[name.strip()] = weight
+        else:
             raise GCFCPError(
                 f"mixture {text!r:.60} is neither uniform, proportional, nor weights such as "
                 "a=0.5,b=0.5"

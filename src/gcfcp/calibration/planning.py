@@ -46,7 +46,7 @@ class GroupPlan:
     weight: float  # W_G = sum_k lambda_k n_kG: about its share of the mixture.
     finite: bool  # Whether it has a finite threshold on its own. An atom of it may still have none.
     missing: int | None  # How many more records it needs; None if no number of them would help.
-    growth: float | None  # The factor by which all clients must grow to have them; None likewise.
+    growth: float | None  # The factor by which all clients must grow; None if none is enough.
     least_alpha: float  # The smallest alpha at which it is finite on its own with these records.
 
 

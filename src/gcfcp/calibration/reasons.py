@@ -17,7 +17,7 @@ class AtomRecord:
     """One atom of the table."""
 
     groups: tuple[str, ...]  # The names of the groups that its rows belong to.
-    threshold: float  # S*
+    threshold: float  # The threshold S* of the atom.
     count: int  # How many described records it has, over all clients.
     weight: float  # W_A = sum_k lambda_k n_kA: about its share of the mixture.
     reason: str | None  # Why the threshold is infinite; None if it is finite.

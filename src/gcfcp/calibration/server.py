@@ -176,7 +176,7 @@ def calibrate(
         mixture=dict(mixture) if isinstance(mixture, Mapping) else mixture,
         merge=merge,
         rule=rule,
-        delta=delta,
+        delta=None if delta is None else problem.delta,
         eta=eta,
         shares={k: float(p) for k, p in zip(names, problem.shares, strict=True)},
         test_weight=problem.weights.test / problem.weights.unit,

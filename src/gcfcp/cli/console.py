@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from gcfcp.tables import Progress
 
-WIDE = 200  # A pipe is taken to be so many characters wide, so that hardly any line is folded.
+WIDE = 200  # The width in characters that is assumed for a pipe. Hardly any line is folded then.
 
 
 def safe(text: object) -> str:
@@ -77,7 +77,7 @@ def _escaped(character: str) -> str:
 
 
 def check_tables() -> None:
-    """Before any work is done: can a table be shown?"""
+    """Raise an error if the library for tables is missing. Commands call this before they start."""
     needs("rich", "tables on the terminal", "cli")
 
 
@@ -98,7 +98,7 @@ def table(
     """Print a table.
 
     title: A line above the table.
-    left: So many columns hold words and are aligned to the left; the others hold numbers.
+    left: How many columns hold words and are aligned to the left; the others hold numbers.
     error: Whether the table goes to standard error.
     """
     check_tables()

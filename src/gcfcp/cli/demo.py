@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 
 ALPHA = 0.1
-TRAINING = 200  # So many images train the model.
+TRAINING = 200  # The number of images that train the model.
 CALIBRATION = 0.35  # This share of the other images calibrates. An audit needs more, to be certain.
-SPLITS = 30  # The averages are over so many random splits.
+SPLITS = 30  # The number of random splits that the averages are over.
 # The digits that each site holds.
 SITES = {
     "north": (0, 1, 2),

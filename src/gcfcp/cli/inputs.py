@@ -130,8 +130,8 @@ def load_audits(paths: Sequence[str]) -> list[Audit]:
 def _check_alike(paths: Sequence[str], found: Sequence[Any], kind: Any) -> None:
     """Refuse files that do not fit together, and name all of them.
 
-    The library would name only the first one, and by its client. A file that repeats another one is
-    counted once, and a note says so.
+    The library would stop at the first misfit and name the client, not the file. A file that
+    repeats another one is counted once, and a note says so.
     """
     from gcfcp.calibration import misfits
 

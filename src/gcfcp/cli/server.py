@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,13 +27,11 @@ from gcfcp.cli.options import (
     app,
     typed,
 )
-from gcfcp.errors import GCFCPError
 
 if TYPE_CHECKING:
     from gcfcp.audit import AuditReport
     from gcfcp.calibration import Plan
     from gcfcp.prediction import Predictor
-    from gcfcp.summary import ClientSummary
 
 
 @app.command(epilog="Example: gcfcp plan site-*.gcfcp --alpha 0.1")
@@ -135,7 +133,7 @@ def calibrate(
     result = gcfcp.calibrate(
         loaded, alpha, inputs.mixture_of(mixture), merge.value, rule=rule.value, delta=delta
     )
-    predictor = gcfcp.Predictor(_score_of(loaded[0]), result)
+    predictor = gcfcp.Predictor(loaded[0].score, result)
     inputs.write(output, predictor.to_json(coreset=coreset).encode(), force)
     if as_json:
         console.show_json(
@@ -149,16 +147,6 @@ def calibrate(
         )
     else:
         printing.show_calibration(result)
-
-
-def _score_of(summary: ClientSummary) -> Any:
-    """The score of a summary; only its name if the library does not know this score."""
-    from gcfcp import scores
-
-    try:
-        return scores.from_name(summary.score, summary.parameters)
-    except GCFCPError:
-        return summary.score
 
 
 @app.command(

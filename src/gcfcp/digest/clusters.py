@@ -445,9 +445,11 @@ def refuse_above(largest: float, limit: float | None) -> None:
 
 def checked_limit(limit: float | None) -> float | None:
     """The limit, or an error if it is NaN."""
-    if limit is not None and math.isnan(limit):
-        raise GCFCPError("limit=nan is not a number: give the scores' upper limit, or None")
-    return limit
+    if limit is None:
+        return None
+    if not checks.is_number(limit) or math.isnan(limit):
+        raise GCFCPError(f"limit={limit!r:.60} is not a number: give the upper limit, or None")
+    return checks.as_float(limit)
 
 
 def least_weight(min_count: float) -> float:

@@ -64,13 +64,11 @@ class DigestBuilder:
         *,
         buffer: int = BUFFER,
     ) -> None:
-        if buffer < 1:
-            raise GCFCPError(f"buffer={buffer} is not at least 1: it must hold some values")
         self._delta = checks.delta(delta)
         self._representative = checks.representative(representative)
         self._min_count = least_weight(min_count)
         self._limit = checked_limit(limit)
-        self._capacity = buffer
+        self._capacity = checks.whole("buffer", buffer, 1)
         self._room = np.empty(0)
         self._used = 0
         self._compressed = 0

@@ -84,8 +84,8 @@ class TDigest:
     def __post_init__(self) -> None:
         # These are copies, which nobody else can write to. Adding 0.0 turns -0.0 into 0.0, so that
         # equal digests have identical bytes.
-        means = np.array(self.means, dtype=np.float64) + 0.0
-        weights = np.array(self.weights, dtype=np.float64)
+        means = np.array(checks.vector("means", self.means)) + 0.0
+        weights = np.array(checks.vector("weights", self.weights))
         if means.ndim != 1 or means.shape != weights.shape or not len(means):
             raise GCFCPError(
                 f"means have shape {means.shape} and weights have shape {weights.shape}: "
@@ -97,7 +97,8 @@ class TDigest:
                 "those that are equal"
             )
         total = checked_total(weights)
-        if not 0 <= self.error_weight <= total * (1 + 1e-9):  # Sums of floats are rounded.
+        most = total * (1 + 1e-9)  # Sums of floats are rounded.
+        if not checks.is_number(self.error_weight) or not 0 <= self.error_weight <= most:
             raise GCFCPError(
                 f"error_weight={self.error_weight} is not between 0 and the total weight "
                 f"{total}: give the error in units of weight"
@@ -128,7 +129,7 @@ class TDigest:
         own, the mass at infinity.
 
         - `values`: The values; +inf is allowed, NaN and -inf are not.
-        - `delta`: How fine the digest is; it has between delta / 2 and delta clusters.
+        - `delta`: How fine the digest is. Many values make between delta / 2 and delta clusters.
         - `weights`: The weight of each value.
         - `representative`: "mean" or "upper".
         - `min_count`: The smallest weight of a cluster; 1 means no limit. Neighbouring clusters are

@@ -146,8 +146,8 @@ def setup_of(run: Mapping[str, Any]) -> tuple[Question, Target, Terms, Path]:
         mixture=mixture.parse(str(run.get("mixture", "uniform")), codec.read),
         merge=str(run.get("merge", "pool")),
         rule=str(run.get("rule", "simultaneous")),
-        coreset=bool(run.get("coreset", True)),
-        audit=bool(run.get("audit", False)),
+        coreset=checks.flag("coreset", run.get("coreset", True)),
+        audit=checks.flag("audit", run.get("audit", False)),
     )
     terms = Terms(
         deadline=_number(run, "deadline", 300),
@@ -155,7 +155,7 @@ def setup_of(run: Mapping[str, Any]) -> tuple[Question, Target, Terms, Path]:
         missing=str(run.get("missing", "fail")),
         clients=read_roster(run["clients"]) if run.get("clients") else None,
         max_bytes=_whole(run, "max-bytes", 64 * 2**20),
-        aggregates=bool(run.get("aggregates", False)),
+        aggregates=run.get("aggregates", False),
     )
     return question, target, terms, Path(_text(run, "output"))
 

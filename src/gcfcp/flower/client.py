@@ -64,6 +64,10 @@ class Policy:
     scores: frozenset[str] | None = None
     model: str | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "max_delta", checks.delta(self.max_delta))
+        object.__setattr__(self, "min_count", checks.min_count(self.min_count))
+
     def check(self, question: Question) -> None:
         """Raise a `Refusal` if the question asks for more than is allowed."""
         allowed = [self.groups] if isinstance(self.groups, Groups) else self.groups

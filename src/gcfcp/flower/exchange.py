@@ -28,12 +28,12 @@ from gcfcp.flower import protocol
 from gcfcp.flower.protocol import Code, Refusal, Request
 from gcfcp.flower.roster import fingerprint
 
-ATTEMPTS = 3  # A node is asked so many times at most, if Flower loses the message or the node.
-CENSUS = 1.0  # After so many seconds, the exchange looks again which nodes are connected.
-POLL = 0.2  # After so many seconds without a reply, it looks again for replies.
-BATCH = 500  # So many messages are sent or fetched in one call.
-GRACE = 30.0  # A message is valid for so many seconds beyond the deadline.
-LINES = 20  # Up to so many clients get a line of progress each.
+ATTEMPTS = 3  # The most times that a node is asked if Flower loses the message or the node.
+CENSUS = 1.0  # The seconds after which the exchange looks again which nodes are connected.
+POLL = 0.2  # The seconds between two looks for replies.
+BATCH = 500  # The number of messages that are sent or fetched in one call.
+GRACE = 30.0  # The seconds that a message is valid beyond the deadline.
+LINES = 20  # The most clients that get a line of progress each.
 
 # These are error codes of Flower (flwr.common.constant.ErrorCode, which is not public): the message
 # is unavailable, the reply is unavailable, the node is unavailable, the app crashed. The texts of
@@ -75,7 +75,7 @@ class Outcome:
 class Terms:
     """The terms on which answers are gathered.
 
-    deadline: After so many seconds, nothing more is waited for.
+    deadline: The seconds after which nothing more is waited for.
     min_clients: If fewer clients answer, the round fails.
     missing: What happens if a client is missing: "fail" ends the round, "present" goes on with
     those that answered.
@@ -93,11 +93,13 @@ class Terms:
     aggregates: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "aggregates", checks.flag("aggregates", self.aggregates))
         if not checks.is_number(self.deadline) or not 0 < self.deadline <= 7 * 24 * 3600:
             raise GCFCPError(
                 f"deadline={self.deadline} is not a number of seconds above 0, up to 604,800 (a "
                 "week)"
             )
+        object.__setattr__(self, "deadline", checks.as_float(self.deadline))
         object.__setattr__(self, "min_clients", checks.whole("min_clients", self.min_clients, 1))
         object.__setattr__(self, "max_bytes", checks.whole("max_bytes", self.max_bytes, 1))
         checks.choice("missing", self.missing, "fail", "present")

@@ -24,7 +24,7 @@ from gcfcp.groups import Groups
 PROTOCOL = 1  # The version of the protocol, which every request and every reply names.
 SUMMARIZE, AUDIT = "summarize", "audit"  # These are the two things that a server can ask for.
 RECORD = "gcfcp"  # The name of the only record in a message, in both directions.
-MAX_REQUEST = 64 * 2**20  # A client reads so many bytes at most. Predictors are the largest part.
+MAX_REQUEST = 64 * 2**20  # The most bytes that a client reads. Predictors are the largest part.
 
 Record = Mapping[str, Any]
 """The content of a message, as named values."""
@@ -206,7 +206,7 @@ class Request:
 
     @classmethod
     def from_record(cls, record: Record) -> Request:
-        """The request in a message from any server; some exception if it makes no sense."""
+        """The request in a message from any server; an exception of any type if it is not one."""
         text, predictor = record["request"], record.get("predictor")
         if not isinstance(text, str) or not isinstance(predictor, bytes | None):
             raise GCFCPError("this is not a request")

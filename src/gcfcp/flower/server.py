@@ -508,9 +508,7 @@ def _order(outcome: Outcome) -> tuple[str, bool, int]:
 
 def _predictor(calibration: Calibration) -> Predictor:
     """The predictor of a calibration, with the score that the summaries name."""
-    first = calibration.summaries[0]
-    score = protocol.score_of(first.score, first.parameters)
-    return Predictor(score, calibration)
+    return Predictor(calibration.summaries[0].score, calibration)
 
 
 def _printable(text: str) -> str:

@@ -6,9 +6,9 @@
       summaries/         NAME.gcfcp, exactly the bytes that `gcfcp summarize` would have written.
       predictor.json, report.html, record.json      These are written at the end.
 
-Files are written completely or not at all, and the line in the journal after its file. A file is
-not used if its bytes are not those in the journal, or if it would not pass the checks of a new
-reply.
+Files are written completely or not at all. The line in the journal is written after its file. A
+file is not used if its bytes are not those in the journal, or if it would not pass the checks of a
+new reply.
 """
 
 from __future__ import annotations

@@ -101,6 +101,8 @@ class Groups:
             raise GCFCPError(
                 f"groups file {path} is not UTF-8 (see byte {error.start}): save it as UTF-8"
             ) from None
+        except ValueError as error:  # A path may hold a null character.
+            raise GCFCPError(f"cannot read groups file {path!r:.200}: {error}") from None
         return cls.from_toml_text(text, source=str(path))
 
     @classmethod
@@ -109,7 +111,7 @@ class Groups:
         try:
             groups = cls._from_table(tomllib.loads(text))
             if has("polars"):
-                groups._expressions()
+                groups._expressions  # noqa: B018 (polars reads every condition here)
         except tomllib.TOMLDecodeError as error:
             raise GCFCPError(f"{source} is not valid TOML: {error!s:.200}") from None
         except RecursionError:
@@ -185,7 +187,7 @@ class Groups:
         """
         if self.predicates is None:
             return self.names
-        roots = (root for expr in self._expressions() for root in expr.meta.root_names())
+        roots = (root for expr in self._expressions for root in expr.meta.root_names())
         return tuple(dict.fromkeys(roots))
 
     def with_all(self, name: str = "all") -> Groups:
@@ -243,7 +245,9 @@ class Groups:
         """
         self._check_order(membership)
         try:
-            array = np.asarray(membership)
+            array = np.asarray(checks.unmasked("membership", membership))
+        except GCFCPError:
+            raise
         except (ValueError, TypeError) as error:
             raise GCFCPError(f"membership is not a matrix: {error}") from None
         shape = "(n, L, G)" if label_dependent else "(n, G)"
@@ -284,6 +288,7 @@ class Groups:
                 f"(group {self.names[int(at[-1])]!r}) is neither true/false nor 0/1"
             )
 
+    @cached_property
     def _expressions(self) -> list[pl.Expr]:
         """The expression of each group: its condition, or its column if there are no conditions."""
         needs("polars", "the conditions of groups", "cli")
@@ -299,7 +304,7 @@ class Groups:
         if self.predicates is None:
             roots = [[name] for name in self.names]
         else:
-            roots = [expr.meta.root_names() for expr in self._expressions()]
+            roots = [expr.meta.root_names() for expr in self._expressions]
         for name, columns in zip(self.names, roots, strict=True):
             for column in columns:
                 if column not in present:
@@ -315,7 +320,7 @@ class Groups:
         frame = frame.fill_nan(None)
         columns = [
             self._evaluate(frame, name, expr)
-            for name, expr in zip(self.names, self._expressions(), strict=True)
+            for name, expr in zip(self.names, self._expressions, strict=True)
         ]
         return n, [(c.fill_null(False).to_numpy(), c.null_count()) for c in columns]
 

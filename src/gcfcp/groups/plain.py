@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,8 @@ def _members(name: str, column: NDArray[Any]) -> tuple[Bools, int]:
     missing = _is_missing(column)
     known = column[~missing]
     if column.dtype == object:
-        known = _array(name, known.tolist())  # What remains may be Booleans or numbers.
+        # What remains may be Booleans or numbers.
+        known = _array(name, [float(v) if isinstance(v, Decimal) else v for v in known])
     if missing.all() and column.dtype == object:
         raise GCFCPError(f"group {name!r}: its column is Null, not Boolean")
     if known.dtype.kind not in "biuf":

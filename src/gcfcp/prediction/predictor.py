@@ -21,7 +21,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from gcfcp import codec, scores
+from gcfcp import checks, codec, scores
 from gcfcp.arrays import Bools, Floats
 from gcfcp.calibration import AtomRecord, Calibration
 from gcfcp.errors import GCFCPError
@@ -75,7 +75,7 @@ class Predictor:
     def atoms(self) -> tuple[AtomRecord, ...] | None:
         """Counts, weights and reasons by atom, in the order of the table.
 
-        It is None if the calibration has none, as that of most of `gcfcp.methods`.
+        It is None if the calibration has none, as that of each of `gcfcp.methods`.
         """
         atoms: tuple[AtomRecord, ...] | None = getattr(self.calibration, "atoms", None)
         return atoms
@@ -109,6 +109,12 @@ class Predictor:
         if isinstance(self.calibration, Saved):
             return self.calibration.fingerprint
         return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    def _described(self) -> tuple[str, Mapping[str, Any]]:
+        """Name and parameters of the score. A score that is only named has the clients' ones."""
+        if isinstance(self.score, str):
+            return self.score, _parameters(self.calibration)
+        return scores.describe(self.score)
 
     @property
     def groups(self) -> Groups:
@@ -231,7 +237,7 @@ class Predictor:
         return to_text(
             self.threshold_table,
             self.atoms,
-            scores.describe(self.score),
+            self._described(),
             self.provenance,
             getattr(self.calibration, "library", LIBRARY),
             coreset=coreset,
@@ -262,7 +268,7 @@ class Predictor:
 
 def _compare(matrix: Any, thresholds: Floats) -> Bools:
     """Prediction sets from a matrix (n, L) of the scores of all labels."""
-    values = np.asarray(matrix, dtype=np.float64)
+    values = checks.vector("the matrix of scores", matrix)
     if values.ndim != 2 or np.isnan(values).any():
         raise GCFCPError(
             f"a matrix of scores has shape (n, L) and no NaN; this one has shape {values.shape} "
@@ -279,8 +285,9 @@ def _named(name: str, parameters: Mapping[str, Any]) -> Any:
 
 def _parameters(calibration: Any) -> Mapping[str, Any]:
     """The parameters of the score that the clients used; none if they are not known."""
-    known = isinstance(calibration, Calibration)
-    return calibration.summaries[0].parameters if known else {}
+    if isinstance(calibration, Calibration):
+        return calibration.summaries[0].parameters
+    return calibration.score[1] if isinstance(calibration, Saved) else {}
 
 
 def _check_score(score: Any, calibration: Calibration) -> None:

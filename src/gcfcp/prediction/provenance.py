@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import asdict
 from typing import Any
 
-from gcfcp.calibration import Calibration, screen
+from gcfcp.calibration import Calibration, mixture, screen
 from gcfcp.summary import ClientSummary
 
 
@@ -19,7 +19,7 @@ def provenance_of(calibration: Calibration) -> dict[str, Any]:
     unlike = {s.client: str(s) for s in screen(calibration.summaries) if s.flagged}
     return {
         "alpha": calibration.alpha,
-        "mixture": calibration.mixture,
+        "mixture": mixture.to_plain(calibration.mixture),
         "merge": calibration.merge,
         "recompression_delta": calibration.recompression_delta,
         "rule": calibration.rule,

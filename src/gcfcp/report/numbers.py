@@ -36,7 +36,7 @@ def whole(value: float) -> str:
 
 
 def short(value: float) -> str:
-    """With four significant digits: 0.1773, 12.3, 1,204, 1.2e+07."""
+    """Short, and exact enough to compare: 0.1773, 12.3, 1,204, 12,346, 1.2e+07."""
     if value == 0 or 1e-4 <= abs(value) < 1e3:
         return f"{value:.4g}".replace("-", "−")
     return (f"{value:,.0f}" if 1e3 <= abs(value) < 1e7 else f"{value:.3g}").replace("-", "−")

@@ -33,7 +33,7 @@ from gcfcp.report import numbers as num
 from gcfcp.report.parts import alpha_of
 from gcfcp.version import LIBRARY
 
-_SERIES = 6  # So many methods have a marker and a colour that a reader can tell from the others.
+_SERIES = 6  # The number of methods whose markers and colours a reader can tell apart.
 
 
 def render(

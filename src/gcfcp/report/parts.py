@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gcfcp import scores
 from gcfcp.prediction import Predictor
 from gcfcp.report import numbers as num
 
@@ -14,7 +13,7 @@ Row = dict[str, Any]
 """One row of a table, as the template takes it."""
 
 EVERYTHING = "holds every label"
-_BUDGET = 1_700_000  # So many characters of rows fit into 2 MB beside the rest of the page.
+_BUDGET = 1_700_000  # The characters of rows that fit into 2 MB beside the rest of the page.
 
 
 def alpha_of(predictor: Predictor) -> float:
@@ -24,8 +23,8 @@ def alpha_of(predictor: Predictor) -> float:
 
 def answer_of(predictor: Predictor) -> str:
     """What a prediction is called: "interval" if a number is predicted, "set" otherwise."""
-    name = scores.describe(predictor.score)[0]
-    return "interval" if name in ("residual", "cqr") else "set"
+    kind = getattr(predictor.score, "kind", "set")
+    return "interval" if kind == "interval" else "set"
 
 
 def every_group(groups: int) -> str:

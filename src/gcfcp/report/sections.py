@@ -123,7 +123,7 @@ _STATUS = {
 
 # --- thresholds that are not finite ---------------------------------------------------------------
 
-_LISTED = 40  # So many reasons, and so many groups that lack records, are listed at most.
+_LISTED = 40  # The most reasons, and the most groups that lack records, that are listed.
 
 
 def infinite(predictor: Predictor, plan: Plan | None) -> dict[str, Any]:
@@ -298,7 +298,9 @@ _THRESHOLD = {
 }
 
 _RULES = {
-    "simultaneous": "All thresholds were found together, so that every group keeps its promise.",
+    "simultaneous": (
+        "All thresholds were computed together, with the promise to every group in view."
+    ),
     "max": "The threshold for a combination is the largest of the thresholds of its groups.",
     "first": "The threshold for a combination is the threshold of the first of its groups.",
     "constant": "There is one threshold for all records, whatever their groups are.",

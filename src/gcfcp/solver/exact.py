@@ -45,7 +45,10 @@ def _solve_exactly(matrix: Floats, right: list[int]) -> tuple[list[int], int]:
     scaled = [(2 * k * denominator + one) // (2 * one) for k in x]
     for row, k in zip(matrix, right, strict=True):
         if sum(scaled[j] for j in np.flatnonzero(row)) != k * denominator:
-            raise GCFCPError("the groups are too entangled for an exact solution: please report it")
+            raise GCFCPError(
+                "the exact solution for these groups failed its check: a defect of gcfcp, please "
+                "report it"
+            )
     return scaled, denominator
 
 
@@ -72,7 +75,7 @@ def _binary_digits(matrix: Floats, right: list[int], places: int) -> list[int]:
 
 
 class ExactWalk:
-    """One test row in rational arithmetic: the judge where floats are unsure.
+    """One test row in rational arithmetic. It decides where rounding leaves a comparison open.
 
     It is the same simplex, but it passes one breakpoint at a time and has no tolerance for scores.
     It starts where the floats ended, so mostly it has nothing to do but to agree.

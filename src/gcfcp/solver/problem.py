@@ -128,8 +128,9 @@ def independent(matrix: Floats, order: Ints) -> Ints:
 def pieces_of(coreset: Coreset, alpha: Fraction) -> tuple[Pieces, Ints, float]:
     """f_A of every atom, the independent columns, and t = (1 - alpha) w_test. Cost: O(n).
 
-    All weights are multiplied by alpha's denominator. If that is beyond 2**20, nobody wrote alpha
-    down as a fraction, ties in weight have no meaning, and weights stay as they are.
+    All weights are multiplied by alpha's denominator. If that is beyond 2**20, alpha is
+    the result of a computation. Exact ties in weight are then accidental, and the weights are not
+    multiplied.
     """
     unit = alpha.denominator if alpha.denominator <= _LARGEST_DENOMINATOR else 1
     keep, cut = float(unit), float((1 - alpha) * unit)

@@ -276,8 +276,8 @@ def _untied(
 
     Whole numbers say which are met first. Those that are met together go in the order of the
     infinitesimal shifts. Within an atom the order of its scores stands, because lexsort is stable
-    and the places of an atom ascend. Where scores are multiples of a grain, being near is being
-    equal, and the shifts alone decide.
+    and the places of an atom ascend. If all scores are multiples of one grain, two that are near
+    are equal, and only the shifts order them.
     """
     order, stop, group = course.order.copy(), course.stop.copy(), near[ties]
     own_shift = pieces.tie - along(pieces, walk[ties], pieces.tie[walk.basis[ties]])

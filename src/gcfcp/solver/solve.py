@@ -7,9 +7,9 @@ membership row, so S* is a function of the atom. With theta_A = beta' Phi_A the 
 
 where f_A, the pinball loss of everything in atom A, is convex and piecewise linear in ONE
 variable: its breakpoints are the atom's scores and its slopes are prefix sums. The problem has
-|G| unknowns and |A+| terms, whatever n is. S* is the smallest beta' Phi_test over the minimisers
-of h: the left derivative of the dual value at t, which for one group and one client is the
-ceil((n+1)(1-alpha))-th smallest score.
+|G| unknowns and |A+| terms, which does not depend on n. S* is the smallest beta' Phi_test over the
+minimisers of h: the left derivative of the dual value at t, which for one group and one client is
+the ceil((n+1)(1-alpha))-th smallest score.
 
 How it works. A vertex is r = rank(Phi) independent atoms, each resting on one of its own scores.
 These atoms are the basis. Every other atom knows how many of its scores lie below its theta. The
@@ -29,11 +29,11 @@ Why it is exact.
   sum_b c_b Phi_b = Phi_test, and this is checked in integers.
 - Scores above 2**900 are scaled for the floats. Where that costs a tiny score its bits, rational
   arithmetic decides everything, because it sees the scores as they are.
-- Every solution is verified against the first-order condition before it is returned. Where a
-  float is too close to call (0.1 + 0.2 against 0.3, or 1e12 next to 1e-12), the same condition is
-  decided in rational arithmetic, and if it does not hold, the walk goes on there. What comes from
-  there is checked once more. If that check fails, an error is raised: no threshold is returned
-  that is not proved.
+- Every solution is verified against the first-order condition before it is returned. Where
+  rounding could change a comparison (0.1 + 0.2 against 0.3, or 1e12 next to 1e-12), the same
+  condition is decided in rational arithmetic, and if it does not hold, the walk goes on there. What
+  comes from there is checked once more. If that check fails, an error is raised: no threshold is
+  returned that is not proved.
 - Weights that are not whole carry rounding, so a difference within 2**-46 of the weights that make
   it up counts as a tie. A false tie costs that much coverage.
 
@@ -41,7 +41,7 @@ Why not an LP library: it would see n columns instead of |A+| functions, return 
 own choice from the optimal face, and be exact only to its tolerance (see benchmarks/).
 
 Cost: O(n) once for the prefix sums. Then each threshold takes some pivots, and each pivot takes
-O(|A+| r), whatever n is.
+O(|A+| r). Neither depends on n.
 
 | here         | paper                                             |
 |--------------|---------------------------------------------------|

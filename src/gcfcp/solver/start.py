@@ -10,8 +10,8 @@ own scores.
 Only the number of pivots depends on the start, never the outcome. Compared with a start from the
 heaviest atoms, each at its own quantile, it saves three quarters of the pivots with 16 groups, a
 third with 256, and nine tenths where atoms have many scores. It saves none where atoms have few
-scores, or where scores crowd at the optimum. Where scores have a gap at the optimum it fails, and
-says so (`Guess.close`).
+scores, or where scores crowd at the optimum. If the scores have a gap at the optimum, the guess is
+poor, and `Guess.close` is False.
 
 Cost of a step: O(a r^2) for a atoms of rank r, and one binary search in the scores of each atom.
 """

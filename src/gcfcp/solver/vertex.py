@@ -36,7 +36,7 @@ _LARGEST_DETERMINANT = 2**20  # Up to this determinant, a float inverse tells it
 class Walk:
     """Where the simplex stands, for m test rows side by side.
 
-    It is the loop variable of `walk.descend`, and therefore the one mutable value of the solver.
+    It is the loop variable of `walk.descend`, and is therefore mutable.
     """
 
     basis: Ints  # (m, r): The basic atoms.
@@ -218,8 +218,8 @@ def gradient_of(pieces: Pieces, walk: Walk) -> Floats:
 def multipliers(pieces: Pieces, walk: Walk) -> Multipliers:
     """The multipliers of the basic atoms beside the slopes that they must lie between.
 
-    Rounding is measured by the weights of the groups that a multiplier is made of, so that a group
-    of almost no weight is held to its own weight.
+    The tolerance follows the weights of the groups that a multiplier is made of. For a group of
+    tiny weight it is therefore tiny too.
     """
     left = pieces.first[walk.basis] + pick(walk.at, walk.basis)
     _, y = _slopes_and_multipliers(pieces, walk)

@@ -138,7 +138,8 @@ def assemble(
     digests = [_digest(by_atom[i], delta, representative, min_count, limit) for i in kept]
     suppressed = int(counts[small].sum())
     hidden = counts[small] @ membership[small]
-    # The bound lies above the number itself, so that 0 hidden records look like 1 (see the module).
+    # The bound is larger than the number, so that a group without hidden records cannot be told
+    # from a group with some.
     bound = np.minimum((hidden // min_count + 1) * min_count, suppressed)
     return ClientSummary(
         client=client,

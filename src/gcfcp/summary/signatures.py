@@ -169,7 +169,7 @@ def _keys(name: str, given: Any) -> tuple[str, ...]:
 
 
 def _is_hex(text: Any, length: int) -> bool:
-    """Whether this is a string of so many hexadecimal digits, in small letters."""
+    """Whether this is a string of `length` hexadecimal digits, in small letters."""
     return isinstance(text, str) and len(text) == length and set(text) <= set("0123456789abcdef")
 
 

@@ -53,7 +53,7 @@ class ClientSummary:
     suppressed: int  # The number of records in atoms that are too small to be described.
     suppressed_groups: tuple[int, ...]  # For each group, a bound on its suppressed records.
     uncovered: int  # The number of records in no group that are not suppressed.
-    members: tuple[tuple[str, int], ...]  # Each client with its n_k; only itself if it is single.
+    members: tuple[tuple[str, int], ...]  # The clients that it stands for, with their n_k.
     membership: Bools = field(repr=False)  # (a, G): The described atoms, in ascending order.
     start: Ints = field(repr=False)  # (a + 1,): Atom i has the values[start[i]:start[i + 1]].
     values: Floats = field(repr=False)  # (m,): The representatives, ascending within an atom.

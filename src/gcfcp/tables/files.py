@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 _NULLS = ["NA", "N/A", "null", "None"]  # A CSV field with one of these texts, or none, is missing.
-_SMALL_FILE = 100 * 2**20  # Up to so many bytes, all rows of a CSV file decide the column types.
+_SMALL_FILE = 100 * 2**20  # In bytes. All rows of a CSV file up to this size decide its types.
 _PARQUET_START = b"PAR1"  # Every Parquet file starts with these four bytes.
 _END = "\x00end"  # The name of a helper column. No real column has a zero byte in its name.
 

@@ -29,9 +29,9 @@ from gcfcp.tables.passes import Progress, Rows, batches
 from gcfcp.tables.scoring import Scoring
 
 EXACT_ROWS = 2**24
-"""Up to so many scores of a table are held unchanged; beyond that, digests take over."""
+"""The most scores of a table that are held unchanged; beyond that, digests take over."""
 BUFFERED = 2**26
-"""So many scores may wait in the buffers of all digest builders together."""
+"""The most scores that may wait in the buffers of all digest builders together."""
 
 
 def summarize_table(

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
+from gcfcp import checks
 from gcfcp.arrays import Bools, Floats
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import AtomLookup, Groups, find_atoms
@@ -108,7 +109,7 @@ class ThresholdTable:
             raise GCFCPError(
                 f"rule {self.rule!r} has no randomised thresholds: leave threshold_rng out"
             )
-        return self.source.randomised(rows, rng)
+        return self.source.randomised(rows, checks.generator("threshold_rng", rng))
 
 
 def _warn_of_uncovered(count: int) -> None:

@@ -480,3 +480,10 @@ def test_a_report_is_kept_unless_a_group_is_broken() -> None:
         found = report(covered, total, alpha)
         assert found.groups[0].verdict == said
         assert found.kept is kept
+
+
+def test_a_report_in_words_says_what_was_promised_if_it_is_known():
+    groups = gcfcp.Groups(["all"])
+    one = gcfcp.audit([True] * 9 + [False], np.ones((10, 1)), groups=groups, client="a")
+    assert "promised 0.8" in str(gcfcp.merge_audits([one], alpha=0.2))
+    assert "promised" not in str(gcfcp.merge_audits([one]))

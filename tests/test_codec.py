@@ -168,3 +168,11 @@ def test_what_is_wrong_is_said_in_one_line():
     assert len(complaint(ValueError("x" * 1000))) <= 500
     assert issubclass(GCFCPError, codec.MALFORMED)
     assert json.loads(packed()[12:-36]) == HEADER
+
+
+@pytest.mark.parametrize("text", ['"\\ud800"', '{"\\udfff": 1}', '["a", "\\uDC00x"]'])
+def test_half_of_a_surrogate_pair_is_no_text(text):
+    """It could never be written again."""
+    with pytest.raises(ValueError):
+        codec.from_json(text)
+    assert codec.from_json('"\\ud83d\\ude00"') == "\U0001f600"

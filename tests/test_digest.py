@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import gcfcp
 from gcfcp.digest import DigestBuilder, TDigest, stream
 from gcfcp.digest import clusters as module
 from gcfcp.errors import GCFCPError
@@ -724,3 +726,20 @@ def test_a_delta_between_whole_numbers(delta: float, n: int) -> None:
     """Its last cluster spans less than a unit, and must still reach the end in one step."""
     values = draw("normal", n)
     assert TDigest.from_values(values, delta).weights.tolist() == greedy_sizes(values, delta)
+
+
+@pytest.mark.parametrize("scale", [2.0**-30, 2.0**-8, 2.0**12])
+@pytest.mark.parametrize("delta", [10, 300, 5000])
+def test_the_unit_of_weights_makes_no_difference(scale: float, delta: float) -> None:
+    rng = np.random.default_rng(3)
+    values, weights = rng.random(200), rng.integers(1, 9, 200) / 4
+    one = TDigest.from_values(values, delta, weights)
+    other = TDigest.from_values(values, delta, scale * weights)
+    assert one.means.tolist() == other.means.tolist()
+    assert (scale * one.weights).tolist() == other.weights.tolist()
+
+
+def test_the_usual_delta_is_250() -> None:
+    for make in (TDigest.from_values, TDigest.from_sorted, DigestBuilder, gcfcp.summarize):
+        assert inspect.signature(make).parameters["delta"].default == 250
+    assert TDigest.from_values([1.0]).delta == TDigest.from_sorted([1.0]).delta == 250

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from gcfcp.errors import GCFCPError, GCFCPWarning
-from gcfcp.groups import AtomLookup, Groups, find_atoms, pack
+from gcfcp.groups import AtomLookup, Groups, find_atoms, frames, pack
 from without import run_without
 
 TOML = """
@@ -673,3 +673,18 @@ for attempt in (lambda: gcfcp.Groups.from_toml("bad.toml"), lambda: groups.membe
     assert lines[2].startswith("polars is needed for the conditions of groups and is not installed")
     with pytest.raises(GCFCPError, match="cannot be read as a condition"):
         Groups.from_toml(tmp_path / "good.toml")
+
+
+def test_the_table_of_a_lookup_cannot_be_written_and_is_not_shown():
+    lookup = AtomLookup(np.eye(3, dtype=bool))
+    assert not lookup._table.flags.writeable
+    assert "_table" not in repr(lookup)
+    assert "_places" not in repr(lookup)
+
+
+def test_whatever_a_reader_of_columns_raises_is_one_line():
+    def broken(_):
+        raise ValueError("first line\nsecond line")
+
+    with pytest.raises(GCFCPError, match=r"cannot read the columns: first line$"):
+        frames._read(broken, None)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from gcfcp import GCFCPError, GCFCPWarning, Groups, checks, merge, summarize
-from gcfcp.calibration import in_order, pool_of, problem_of
+from gcfcp.calibration import SUMMARIES, in_order, misfits, mixture, pool_of, problem_of
 from gcfcp.calibration.problem import Tally, Weights, carried, shares_of
 from gcfcp.solver import combined
 
@@ -356,3 +356,69 @@ def test_an_uncovered_record_weighs_on_the_client_only():
     problem = problem_of([s], 0.1, "uniform", "pool", None)
     assert problem.weights.test / problem.weights.unit == 0.25
     assert problem.tally.described.tolist() == [[2, 1]]
+
+
+def test_equal_values_stay_in_the_order_of_their_clients():
+    """Their weights are added up in this order, so that the sum is the same on every machine."""
+    rng = np.random.default_rng(5)
+    told = [
+        client(f"k{i:02d}", 400, seed=i, scores=rng.integers(0, 40, 400).astype(float), delta=5000)
+        for i in range(12)
+    ]
+    pool = pool_of(in_order(told))
+    same = (pool.atom[1:] == pool.atom[:-1]) & (pool.values[1:] == pool.values[:-1])
+    assert same.sum() > 300
+    assert (pool.owner[1:][same] > pool.owner[:-1][same]).all()
+    assert ((pool.atom[1:] > pool.atom[:-1]) | (pool.values[1:] >= pool.values[:-1])).all()
+
+
+def test_a_single_summary_is_merged_as_it_is():
+    """It may hold more centroids than its delta would make of them."""
+    fine = client("a", 400, delta=1000)
+    coarse = replace(fine, delta=4.0)
+    assert merge([coarse], "region").values.tolist() == fine.values.tolist()
+    assert len(merge([coarse], "region", 4.0).values) < len(fine.values)
+
+
+@pytest.mark.parametrize("names", [("a.gcfcp", "b.gcfcp"), ("b.gcfcp", "a.gcfcp")])
+def test_a_misfit_names_both_files_whatever_their_order(names):
+    pair = [client("k", 30, seed=1), client("k", 30, seed=2)]
+    (line,) = misfits(pair, names, SUMMARIES)
+    assert line.startswith(f"{names[0]} and {names[1]}: client 'k' sent two different summaries")
+    (line,) = misfits(pair, ("k", "k"), SUMMARIES)
+    assert line.startswith("client 'k' sent two different summaries")
+
+
+# --- the text of a mixture ------------------------------------------------------------------------
+
+
+def read_nothing(name):
+    raise AssertionError(f"{name} was read")
+
+
+def test_a_mixture_is_read_in_every_form():
+    for word in ("uniform", "proportional"):
+        assert mixture.parse(word, read_nothing) == word
+    assert mixture.parse("a=0.25, b = 0.75", read_nothing) == {"a": 0.25, "b": 0.75}
+    assert mixture.parse("a=b=1", read_nothing) == {"a=b": 1.0}
+    assert mixture.parse(' {"a": 0.5, "b": 0.5}', read_nothing) == {"a": 0.5, "b": 0.5}
+    assert mixture.parse("w.json", lambda name: b'{"%s": 1}' % name.encode()) == {"w.json": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("half", "neither uniform, proportional, nor weights"),
+        ("a=x", "neither uniform, proportional, nor weights"),
+        ("", "neither uniform, proportional, nor weights"),
+        ("a=0.5,a=0.5", "names 'a' twice"),
+        ("{'a': 0.5}", 'not JSON such as {"a": 0.5}'),
+        ('{"a": ' * 100_000, "not JSON"),
+    ],
+)
+def test_a_mixture_that_cannot_be_read_is_refused(text, words):
+    with pytest.raises(GCFCPError) as refused:
+        mixture.parse(text, read_nothing)
+    assert words in str(refused.value)
+    with pytest.raises(GCFCPError, match="not a JSON object of weights"):
+        mixture.parse("w.json", lambda _: b"[1, 2]")

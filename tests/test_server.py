@@ -672,3 +672,11 @@ def test_its_short_form_shows_no_tables():
     assert "alpha=0.1" in shown
     assert "array" not in shown
     assert "ThresholdTable" not in shown
+
+
+def test_the_repr_of_a_calibration_is_short():
+    told = summaries_of(federation(3, [60, 50]), delta=20)
+    shown = repr(quietly(told, 0.2))
+    for hidden in ("Guarantee(", "AtomRecord(", "ThresholdTable(", "Coreset(", "ClientSummary("):
+        assert hidden not in shown
+    assert len(shown) < 400

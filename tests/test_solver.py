@@ -572,3 +572,9 @@ def test_long_rays_are_walked_in_parts(kind, monkeypatch):
     expected = [s.threshold for s in Solver(core, Fraction(1, 5)).solve(rows)]
     monkeypatch.setattr(ray, "_LONGEST_RAY", 0)
     assert [s.threshold for s in Solver(core, Fraction(1, 5)).solve(rows)] == expected
+
+
+def test_a_row_that_nothing_bounds_has_no_number_of_pivots():
+    core = Coreset(np.ones((1, 1), bool), np.array([0, 3]), np.arange(3.0), np.ones(3), 1.0)
+    (solution,) = Solver(core, Fraction(1, 100)).solve(np.ones((1, 1), bool))
+    assert (solution.threshold, solution.bounded, solution.pivots) == (math.inf, False, -1)

@@ -16,7 +16,7 @@ import oracles
 import vertices
 from gcfcp import GCFCPError
 from gcfcp.solver import Coreset, Solver, certificate, solve, vertex
-from gcfcp.solver.certificate import _denominator, refuted, unsure
+from gcfcp.solver.certificate import _denominator, refuted, smallest_differences, unsure
 from gcfcp.solver.problem import Pieces, pieces_of
 from gcfcp.solver.vertex import Multipliers, Walk, factorise
 
@@ -439,3 +439,43 @@ def test_multipliers_that_are_tampered_with_are_found_out(monkeypatch):
     )
     with pytest.raises(GCFCPError, match="first-order condition"):
         made.solve(core.membership)
+
+
+def test_the_smallest_difference_is_that_of_the_determinant():
+    """Fractions say it: the inverse of a 0/1 matrix has multiples of 1 / det in it."""
+    rng = np.random.default_rng(0)
+    core = problem(groups=6, n=600)
+    pieces = pieces_of(core, ALPHA)[0]
+    r = pieces.rows.shape[1]
+    found = set()
+    for _ in range(300):
+        basis = rng.permutation(len(pieces.rows))[:r]
+        matrix = pieces.rows[basis]
+        det = round(abs(np.linalg.det(matrix)))
+        if not det:
+            continue
+        walk = Walk(basis[None], np.zeros((1, len(pieces.rows)), int), matrix[None],
+                    np.zeros((1, r)), np.zeros(1))  # fmt: skip
+        assert smallest_differences(pieces, walk) == pytest.approx([1 / det], rel=1e-9)
+        found.add(det)
+    assert max(found) > 2
+
+
+def test_an_atom_beyond_infinity_has_room():
+    """Theta above the score at infinity is clear of every score, so that nothing is in doubt."""
+    pieces, _, walk = optima(problem("some infinite"))
+    atom = int(np.flatnonzero(pieces.infinite)[0])
+    walk = copy_of(walk)
+    walk.at[0, atom] = pieces.size[atom]
+    number, far = np.zeros(walk.at.shape), np.zeros(walk.at.shape)
+    far[0, atom] = 2.0
+    assert certificate._room(pieces, walk, number, far)[0, atom] == np.inf
+    far[0, atom] = 1.0
+    assert certificate._room(pieces, walk, number, far)[0, atom] == -np.inf
+
+
+def test_what_whole_numbers_cannot_tell_is_not_in_place(monkeypatch):
+    pieces, _, walk = optima(problem("integers"))
+    atoms = outside(walk, 0)
+    monkeypatch.setattr(certificate, "exact_gaps", lambda *_: None)
+    assert certificate._in_place(pieces, walk, 0, atoms) is False

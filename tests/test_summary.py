@@ -4,6 +4,7 @@ import json
 import math
 import os
 import struct
+import sys
 import tracemalloc
 from dataclasses import replace
 from fractions import Fraction
@@ -684,3 +685,15 @@ def test_its_short_form_shows_no_arrays():
     shown = repr(summary())
     assert "hospital-a" in shown
     assert "array" not in shown
+
+
+def test_limits_of_the_fields_of_a_summary():
+    made = summary(50)
+    assert replace(made, delta=sys.float_info.max).delta == sys.float_info.max
+    for members in ((("hospital-a", 49),), (("hospital-a", 51),), (("a", 20), ("b", 29))):
+        with pytest.raises(GCFCPError, match="members"):
+            replace(made, members=members)
+    assert replace(made, parameters={"k": 2**63 - 1}).parameters == {"k": 2**63 - 1}
+    for number in (2**63, -(2**63), 2**64, 10**30):
+        with pytest.raises(GCFCPError, match="is not between"):
+            replace(made, parameters={"k": number})

@@ -41,11 +41,17 @@ def unsure(pieces: Pieces, walk: Walk) -> Bools:
     unsure: Bools = offenders(walk, found).direction != 0
     if pieces.lossy:
         return np.ones_like(unsure)
-    fraction = np.exp(-np.linalg.slogdet(pieces.rows[walk.basis])[1])[:, None]
+    fraction = smallest_differences(pieces, walk)[:, None]
     if pieces.whole:
         _doubt_weights(pieces, walk, found, fraction, unsure)
     _doubt_scores(pieces, walk, fraction, unsure)
     return unsure
+
+
+def smallest_differences(pieces: Pieces, walk: Walk) -> Floats:
+    """(m,): 1 / |det(Phi_basis)|. Multiples of it are what whole numbers give for y and theta."""
+    logarithms = np.linalg.slogdet(pieces.rows[walk.basis])[1]
+    return np.asarray(np.exp(-logarithms), dtype=np.float64)
 
 
 def refuted(pieces: Pieces, walk: Walk) -> Bools:

@@ -743,3 +743,11 @@ def test_the_usual_delta_is_250() -> None:
     for make in (TDigest.from_values, TDigest.from_sorted, DigestBuilder, gcfcp.summarize):
         assert inspect.signature(make).parameters["delta"].default == 250
     assert TDigest.from_values([1.0]).delta == TDigest.from_sorted([1.0]).delta == 250
+
+
+def test_two_light_values_fit_into_one_cluster_beside_heavy_ones() -> None:
+    """arcsin(sqrt(0.01 / 1.5)) is 0.0817, which is less than pi / 34.9."""
+    made = TDigest.from_values([1.0, 2.0, 3.0, 4.0], 34.9, [0.005, 0.005, 0.745, 0.745])
+    assert made.means.tolist() == [1.5, 3.0, 4.0]
+    finer = TDigest.from_values([1.0, 2.0, 3.0, 4.0], 39, [0.005, 0.005, 0.745, 0.745])
+    assert finer.means.tolist() == [1.0, 2.0, 3.0, 4.0]

@@ -361,10 +361,9 @@ def test_an_uncovered_record_weighs_on_the_client_only():
 def test_equal_values_stay_in_the_order_of_their_clients():
     """Their weights are added up in this order, so that the sum is the same on every machine."""
     rng = np.random.default_rng(5)
-    told = [
-        client(f"k{i:02d}", 400, seed=i, scores=rng.integers(0, 40, 400).astype(float), delta=5000)
-        for i in range(12)
-    ]
+    scores = rng.integers(0, 40, (12, 400)).astype(float)
+    scores[0, :30] = -np.arange(1, 31)  # The lowest values of every atom have no equals.
+    told = [client(f"k{i:02d}", 400, seed=i, scores=s, delta=5000) for i, s in enumerate(scores)]
     pool = pool_of(in_order(told))
     same = (pool.atom[1:] == pool.atom[:-1]) & (pool.values[1:] == pool.values[:-1])
     assert same.sum() > 300

@@ -278,7 +278,7 @@ def test_withdrawing_a_client_is_a_fresh_calibration():
         ({"rule": "first"}, "rule='first' is neither"),
         ({"merge": "mean"}, "merge='mean' is neither"),
         ({"eta": 0}, r"eta=0 is not in \(0, 1\)"),
-        ({"eta": "x"}, "eta=x"),
+        ({"eta": "x"}, "eta='x'"),
         ({"delta": 5}, "give merge='recompress' with it"),
         ({"mixture": {"k0": 1.0}}, "missing 'k1'"),
     ],

@@ -176,3 +176,10 @@ def test_half_of_a_surrogate_pair_is_no_text(text):
     with pytest.raises(ValueError):
         codec.from_json(text)
     assert codec.from_json('"\\ud83d\\ude00"') == "\U0001f600"
+
+
+@pytest.mark.parametrize("magic", [b"AAAAA", b"gcfcp", b"GCFCQ"])
+def test_another_beginning_is_another_file(magic):
+    data = magic + codec.pack(b"S", 1, {}, b"")[5:]
+    with pytest.raises(GCFCPError, match="is not a gcfcp file"):
+        codec.unpack(data, b"S", 1, "it")

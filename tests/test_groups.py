@@ -688,3 +688,9 @@ def test_whatever_a_reader_of_columns_raises_is_one_line():
 
     with pytest.raises(GCFCPError, match=r"cannot read the columns: first line$"):
         frames._read(broken, None)
+
+
+@pytest.mark.parametrize("number", [-1, 2, 0.5, -0.5])
+def test_a_number_other_than_0_and_1_is_no_membership(number):
+    with pytest.raises(GCFCPError, match="neither true/false nor 0/1"):
+        Groups(["a", "b"]).check([[1, 0], [0, number]])

@@ -421,3 +421,12 @@ def test_a_mixture_that_cannot_be_read_is_refused(text, words):
     assert words in str(refused.value)
     with pytest.raises(GCFCPError, match="not a JSON object of weights"):
         mixture.parse("w.json", lambda _: b"[1, 2]")
+
+
+def test_weights_that_cannot_be_whole_are_scaled_to_1():
+    """Weights of very different size would fall below the tolerances of the solver."""
+    told = in_order([client(f"k{i}", n) for i, n in enumerate((101, 103, 107, 109, 113, 127, 131))])
+    shares = shares_of(told, dict(zip([s.client for s in told], [1 / 7] * 7, strict=True)))
+    weights = Weights.of(told, shares, checks.alpha(0.123456789))
+    assert weights.rate.max() == 1.0
+    assert weights.test == pytest.approx(weights.rate.sum())

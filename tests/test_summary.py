@@ -697,3 +697,9 @@ def test_limits_of_the_fields_of_a_summary():
     for number in (2**63, -(2**63), 2**64, 10**30):
         with pytest.raises(GCFCPError, match="is not between"):
             replace(made, parameters={"k": number})
+
+
+def test_a_summary_needs_a_record_and_a_min_count():
+    for wrong in ({"min_count": 0}, {"n": 0}):
+        with pytest.raises(GCFCPError, match="must both be at least 1"):
+            replace(summary(50), **wrong)

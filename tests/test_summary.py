@@ -703,3 +703,26 @@ def test_a_summary_needs_a_record_and_a_min_count():
     for wrong in ({"min_count": 0}, {"n": 0}):
         with pytest.raises(GCFCPError, match="must both be at least 1"):
             replace(summary(50), **wrong)
+
+
+def test_what_min_count_does_not_hide():
+    """The threat model names these exceptions; a reader of a summary finds all of them."""
+    groups = gcfcp.Groups(["all", "rare"])
+    scores = np.repeat([0.0, 0.3, 1.0, np.inf, 0.5], [20, 20, 20, 20, 3])
+    rare = np.arange(len(scores)) >= 80
+    told = summarize(
+        scores, np.column_stack([~rare, rare]), groups=groups, client="a", min_count=10
+    )
+    assert np.inf in told.values
+    assert told.suppressed == 3  # It is told exactly, though it is below min_count.
+    assert told.disclosure.exact_scores == 1  # A score of 0 shows.
+    assert 0.3 not in told.values
+    limited = summarize(
+        np.ones(20),
+        np.ones((20, 2)),
+        groups=groups,
+        client="a",
+        min_count=10,
+        score=gcfcp.scores.THR(),
+    )
+    assert limited.values.tolist() == [1.0]  # Nothing is rounded beyond the score's limit.

@@ -22,10 +22,10 @@ from gcfcp.calibration.guarantees import MEASURED, PAPER, PROVED, Guarantee
 from gcfcp.calibration.mixture import Mixture
 from gcfcp.calibration.planning import Plan, plan
 from gcfcp.calibration.pooling import pool_of
-from gcfcp.calibration.problem import Problem, problem_of
+from gcfcp.calibration.problem import MERGES, Problem, problem_of
 from gcfcp.calibration.reasons import AtomRecord
 from gcfcp.calibration.screening import Screening, screen
-from gcfcp.calibration.server import MERGES, RULES, Calibration, calibrate
+from gcfcp.calibration.server import RULES, Calibration, calibrate
 
 __all__ = [
     "MEASURED",

@@ -81,6 +81,9 @@ from gcfcp.summary import ClientSummary
 
 # Sums of weights carry rounding errors far below this relative size, and the weight of one record
 # lies far above it.
+MERGES = ("pool", "recompress")
+"""What `calibrate` can do with the clients' centroids: keep all of them, or compress them again."""
+
 _ROUNDING = 2.0**-44
 
 
@@ -238,7 +241,7 @@ def problem_of(
 ) -> Problem:
     """The problem that these summaries pose. The arguments are those of `calibrate`."""
     exact_alpha = checks.alpha(alpha)
-    checks.choice("merge", merge, "pool", "recompress")
+    checks.choice("merge", merge, *MERGES)
     if merge == "pool" and delta is not None:
         raise GCFCPError(
             f"delta={delta} belongs to a recompression: give merge='recompress' with it, or leave "

@@ -36,9 +36,6 @@ from gcfcp.thresholds import ByGroup, Simultaneous, ThresholdTable
 RULES = ("simultaneous", "max")
 """The rules by which `calibrate` can give an atom its threshold; see `gcfcp.thresholds.rules`."""
 
-MERGES = ("pool", "recompress")
-"""What `calibrate` can do with the clients' centroids: keep all of them, or compress them again."""
-
 
 @dataclass(frozen=True, eq=False)
 class Calibration:

@@ -151,8 +151,8 @@ def fedcp(
 ) -> Result:
     """FedCP (Lu et al. 2023): inf{t : sum_k pi_k / (n_k + 1) #{i : S_ki <= t} >= 1 - alpha}.
 
-    With mixture="proportional", which makes pi_k proportional to n_k + 1, this is the
-    ceil((1 - alpha)(N + K))-th smallest of all N scores of K clients, as published.
+    If pi_k is proportional to n_k + 1, this is the ceil((1 - alpha)(N + K))-th smallest of all N
+    scores of K clients, as published.
 
     - `delta`: If it is given, each client sends one T-Digest of its scores, and the server merges
       the digests, as in the published protocol. Without it each client sends all scores.
@@ -162,7 +162,11 @@ def fedcp(
     fed = _federation(clients, groups)
     told = fed.everyone() if delta is None else fed.everyone(delta, representative)
     problem = problem_of(
-        told, alpha, fed.mixture(mixture), "pool" if delta is None else merge, None
+        told,
+        alpha,
+        fed.mixture(mixture),
+        "pool" if delta is None else merge,
+        correction="paper",
     )
     table = _constant(fed, problem.alpha, _only_group(problem))
     return _result("fedcp", fed, table, Sent.of(told), len(problem.coreset.values), mixture)
@@ -182,15 +186,20 @@ def condcp(
 
 
 def centralized_gcfcp(
-    clients: Clients, alpha: float, mixture: Any = "uniform", *, groups: Any = None
+    clients: Clients,
+    alpha: float,
+    mixture: Any = "uniform",
+    *,
+    correction: str = "paper",
+    groups: Any = None,
 ) -> Result:
     """The augmented quantile regression of the federation over all scores (eq. 9).
 
-    Every client sends every score, and nothing is compressed.
+    Every client sends every score, and nothing is compressed. `correction` is that of `calibrate`.
     """
     fed = _federation(clients, groups)
     told = fed.summaries()
-    calibration = calibrate(told, alpha, fed.mixture(mixture))
+    calibration = calibrate(told, alpha, fed.mixture(mixture), correction=correction)
     return _calibrated("centralized_gcfcp", fed, calibration, told, mixture)
 
 
@@ -204,17 +213,21 @@ def gcfcp(
     merge: str = "pool",
     rule: str = "simultaneous",
     min_count: int = 1,
+    correction: str = "paper",
     groups: Any = None,
 ) -> Result:
     """GC-FCP, Algorithm 1: one T-Digest for each client and atom, and one problem at the server.
 
     The paper uses representative="mean" and merge="recompress". The defaults here lose no coverage
-    at any delta, and compress the scores once instead of twice. The options are those of
-    `summarize` and `calibrate`.
+    at any delta, and compress the scores once instead of twice. The test point has the paper's
+    weight, one record for each client; correction="sharp" gives it the least weight that is proved,
+    as `calibrate` does by itself. The options are those of `summarize` and `calibrate`.
     """
     fed = _federation(clients, groups)
     told = fed.summaries(delta, representative, min_count)
-    calibration = calibrate(told, alpha, fed.mixture(mixture), merge, rule=rule)
+    calibration = calibrate(
+        told, alpha, fed.mixture(mixture), merge, rule=rule, correction=correction
+    )
     return _calibrated("gcfcp", fed, calibration, told, mixture)
 
 
@@ -236,9 +249,9 @@ def mondrian_fedcp(
     checks.choice("rule", rule, "first", "max")
     fed = _federation(clients, groups)
     told = fed.summaries()
-    problem = problem_of(told, alpha, fed.mixture(mixture), "pool", None)
+    problem = problem_of(told, alpha, fed.mixture(mixture), correction="paper")
     weights = np.repeat(problem.weights.rate, [len(c.scores) for c in fed.clients])
-    by_group = _group_quantiles(fed, weights, problem.weights.test, problem.alpha)
+    by_group = _group_quantiles(fed, weights, problem.coreset.test, problem.alpha)
     table = _by_group(fed, problem.alpha, by_group, rule)
     return _result("mondrian_fedcp", fed, table, Sent.of(told), len(fed.scores), mixture)
 
@@ -271,7 +284,7 @@ def group_digest(
     size = 0
     for g, own in enumerate(told):
         if any(len(s.errors) for s in own):
-            problem = problem_of(own, alpha, fed.mixture(mixture), merge, None)
+            problem = problem_of(own, alpha, fed.mixture(mixture), merge, correction="paper")
             by_group[g] = _only_group(problem)
             size += len(problem.coreset.values)
     held = tuple(sum(len(s.errors) for s in of_client) for of_client in zip(*told, strict=True))
@@ -306,7 +319,7 @@ def importance_weighted(
     clip = checks.at_least("clip", clip, 1)
     fed = _federation(clients, groups, labels)
     told = fed.summaries()
-    problem = problem_of(told, alpha, fed.mixture(mixture), "pool", None)
+    problem = problem_of(told, alpha, fed.mixture(mixture), correction="paper")
     weights, test = _importance_weights(fed, problem, clip)
     if rule == "constant":
         table = _constant(fed, problem.alpha, quantile(fed.scores, weights, test, problem.alpha))

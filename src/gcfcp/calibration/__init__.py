@@ -5,12 +5,15 @@
 | `clients`     | which summaries can be calibrated together, and in which order             |
 | `mixture`     | the mixture of the clients, as exact shares                                |
 | `pooling`     | all centroids of all clients, sorted by atom                               |
+| `correction`  | how much the test point must weigh so that the promise is proved           |
 | `problem`     | the weight of each record, the counts by group, and the coreset            |
 | `server`      | `calibrate`, and the `Calibration` that it returns                         |
+| `remedies`    | what would make a threshold finite, tried before it is named               |
 | `reasons`     | one record for each atom, and why its threshold is infinite if it is       |
 | `guarantees`  | what is promised for each group, and whether it is proved or measured      |
 | `planning`    | `plan`: which thresholds will be infinite, and what would help             |
 | `influence`   | how much each client moves each threshold                                  |
+| `unseen`      | how each site would fare if it took no part                                |
 | `screening`   | which clients have scores that are distributed unlike all others           |
 | `aggregators` | `merge`: one summary for several clients                                   |
 """
@@ -18,16 +21,19 @@
 from gcfcp.calibration import mixture
 from gcfcp.calibration.aggregators import merge
 from gcfcp.calibration.clients import SUMMARIES, Kind, in_order, misfits, one_each
+from gcfcp.calibration.correction import CORRECTIONS, Correction
 from gcfcp.calibration.guarantees import MEASURED, PAPER, PROVED, Guarantee
 from gcfcp.calibration.mixture import Mixture
 from gcfcp.calibration.planning import Plan, plan
 from gcfcp.calibration.pooling import pool_of
-from gcfcp.calibration.problem import MERGES, Problem, problem_of
+from gcfcp.calibration.problem import MERGES, RULES, Problem, problem_of
 from gcfcp.calibration.reasons import AtomRecord
 from gcfcp.calibration.screening import Screening, screen
-from gcfcp.calibration.server import RULES, Calibration, calibrate
+from gcfcp.calibration.server import Calibration, calibrate
+from gcfcp.calibration.unseen import UnseenSite
 
 __all__ = [
+    "CORRECTIONS",
     "MEASURED",
     "MERGES",
     "PAPER",
@@ -36,12 +42,14 @@ __all__ = [
     "SUMMARIES",
     "AtomRecord",
     "Calibration",
+    "Correction",
     "Guarantee",
     "Kind",
     "Mixture",
     "Plan",
     "Problem",
     "Screening",
+    "UnseenSite",
     "calibrate",
     "in_order",
     "merge",

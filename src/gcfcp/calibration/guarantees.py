@@ -9,15 +9,19 @@
 Here W_A is the weight of atom A, epsilon_A is the certified error sup |F - F^| of its digests, and
 D = W_G + w_test is the weight of the group and the test point.
 
-Why `lower` holds for rule "max" and for disjoint groups. There the threshold tau of a group is a
-weighted quantile of the digests: F^ gives the scores up to tau at least the weight (1 - alpha) D.
-If no digest errs by more than epsilon, the true scores up to tau weigh at least
+Why `lower` holds for rule "max". There the threshold tau of a group is a weighted quantile of the
+digests: F^ gives the scores up to tau at least the weight (1 - alpha) D. If no digest errs by more
+than epsilon, the true scores up to tau weigh at least
 (1 - alpha) D - epsilon W_G >= (1 - alpha - epsilon) D. So tau is not below the exact threshold for
-alpha + epsilon, and the proof for exact thresholds (docs/guarantees.md) gives a coverage of at
-least 1 - alpha - epsilon. For this step epsilon must not depend on the data, which is why
-`certified`, with the errors that occurred, is not called proved. With `upper` representatives no
-score is represented too low, tau is not below the exact threshold for alpha itself, and 1 - alpha
-is proved.
+alpha + epsilon, and theorem 1 (docs/guarantees.md) gives a coverage of at least
+1 - alpha - epsilon. For this step epsilon must not depend on the data, which is why `certified`,
+with the errors that occurred, is not called proved. With `upper` representatives no score is
+represented too low, tau is not below the exact threshold for alpha itself, and 1 - alpha is proved.
+
+A status never depends on what the data happened to show. "Nothing is compressed" means that nothing
+could have been: every client has so few records that its digest keeps every score, however they
+fall into atoms. For two clusters to be merged, their share of an atom must be at most
+sin(pi / delta), and two of n records have at least the share 2 / n.
 """
 
 from __future__ import annotations
@@ -28,7 +32,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gcfcp.arrays import Floats
+from gcfcp.calibration.correction import ONE_CLIENT, THEOREM_1, THEOREM_2, factor_inside
 from gcfcp.calibration.problem import Problem
+from gcfcp.groups import imbalances
 
 PROVED = "proved"
 """The bound has a complete proof; docs/guarantees.md has it or cites it."""
@@ -54,17 +60,14 @@ class Guarantee:
       group's share of each client estimated from its records. It is 1, which says nothing, for
       rule="max" and where records are suppressed, because the theorem does not treat these.
 
-    Each bound has a status. The bounds `lower` and `certified` are "proved" for one client that
-    sends every score (Gibbs et al. 2023), and for rule="max" and disjoint groups with `upper`
-    representatives. With `mean` representatives `lower` is proved for rule="max" and disjoint
-    groups as long as no digest errs by more than sin(pi / delta). All else is "proved under the
-    paper's argument" or "measured".
-
-    Groups count as disjoint here if no described record belongs to two of them. The threshold of a
-    row in two such groups is the sum of both thresholds. If scores are not negative, the sum is not
-    below either of them, so that such a row is covered too if it turns up later. Where records are
-    suppressed and some scores are negative, groups do not count as disjoint, because a suppressed
-    record may belong to two.
+    Each bound has a status. If nothing is compressed, `lower` and `certified` are "proved": for
+    one client by Gibbs et al. (2023), and for several by theorem 1 (rule="max") or theorem 2
+    (rule="simultaneous"). With rule="max" and `upper` representatives they are proved with
+    compression too. With rule="max" and `mean` representatives `lower` is proved, as long as each
+    digest is that of a client itself and `min_count` is 1. All else is "measured". With the
+    paper's correction, rule="simultaneous" is proved for one or two groups; for more groups it is
+    "proved under the paper's argument" if the groups are unimodular, and "measured" if not,
+    because the paper's weight is then not always enough.
     """
 
     group: str
@@ -74,21 +77,23 @@ class Guarantee:
     certified_status: str
     upper: float
     upper_status: str
+    theorem: str | None  # The theorem by which `certified` is proved; None if it is not.
     eta: float
     weight: float  # W_G = sum_k lambda_k n_kG: about the group's share of the mixture.
     records: int  # How many described records the group has.
     effective_n: float  # W_G^2 / sum_k lambda_k^2 n_kG: the records if all weighed the same.
 
 
-def guarantees_of(problem: Problem, rule: str, eta: float) -> tuple[Guarantee, ...]:
+def guarantees_of(problem: Problem, eta: float) -> tuple[Guarantee, ...]:
     """What is promised for each group, in the order of the groups."""
     alpha, weights, described = float(problem.alpha), problem.weights, problem.tally.described
     one_sided = problem.summaries[0].representative == "upper"
-    worst_case, occurred, epsilon = _errors(problem)
-    lower_status, certified_status = _statuses(problem, rule, one_sided, occurred <= worst_case)
+    epsilon = _error(problem)
+    lower_status, certified_status = _statuses(problem, one_sided)
+    theorem = _theorem(problem) if certified_status == PROVED else None
     slack = _certified_errors(problem)
     upper = _over_coverage(problem, epsilon, eta)
-    if rule == "max" or problem.tally.suppressed.any():
+    if problem.rule == "max" or problem.tally.suppressed.any():
         upper = np.ones(len(upper))
     mass = weights.rate @ described
     squares = weights.rate**2 @ described
@@ -100,7 +105,8 @@ def guarantees_of(problem: Problem, rule: str, eta: float) -> tuple[Guarantee, .
             certified=1 - alpha if one_sided else max(0.0, 1 - alpha - float(slack[g])),
             certified_status=certified_status,
             upper=float(upper[g]),
-            upper_status=PAPER,
+            upper_status=PAPER if problem.correction.kind == "paper" else MEASURED,
+            theorem=theorem,
             eta=eta,
             weight=float(mass[g] / weights.unit),
             records=int(described[:, g].sum()),
@@ -110,66 +116,68 @@ def guarantees_of(problem: Problem, rule: str, eta: float) -> tuple[Guarantee, .
     )
 
 
-def _errors(problem: Problem) -> tuple[float, float, float]:
-    """Three errors of the digests, as shares of an atom.
+def _error(problem: Problem) -> float:
+    """The epsilon that is taken from `lower`, as a share of an atom.
 
-    Returns the paper's worst case sin(pi / delta) over all clients, the largest certified error
-    that occurred at a client, and the epsilon that is taken from `lower`: the larger of the two,
-    plus one more sin(pi / delta) if the server compresses the centroids again.
+    It is the larger of the paper's worst case sin(pi / delta) over all clients and the largest
+    certified error that occurred, plus one more sin(pi / delta) if the server compresses again.
     """
     worst_case = max(math.sin(math.pi / s.delta) for s in problem.summaries)
-    occurred = max(float((s.errors / s.atom_counts).max(initial=0.0)) for s in problem.summaries)
+    occurred = float((problem.pool.cell_errors / problem.pool.cell_counts).max())
     epsilon = max(worst_case, occurred)
     if problem.delta is not None:
         epsilon += math.sin(math.pi / problem.delta)
-    return worst_case, occurred, epsilon
+    return epsilon
 
 
-def _statuses(
-    problem: Problem, rule: str, one_sided: bool, within_worst_case: bool
-) -> tuple[str, str]:
+def _statuses(problem: Problem, one_sided: bool) -> tuple[str, str]:
     """The statuses of `lower` and of `certified`, which are the same for all groups.
 
     - `one_sided`: Whether every score is represented by a number that is not below it.
-    - `within_worst_case`: Whether no digest errs by more than the paper's sin(pi / delta).
     """
-    group_by_group = rule == "max" or _disjoint(problem)
-    if _one_exact_client(problem):
+    if problem.rule == "max" and one_sided:
         return PROVED, PROVED
-    lower = PROVED if group_by_group and (one_sided or within_worst_case) else PAPER
-    if group_by_group:
-        return lower, PROVED if one_sided else PAPER
-    return lower, MEASURED
+    if _sends_every_score(problem):
+        status = _uncompressed(problem)
+        return status, status
+    if problem.rule == "max":
+        by_design = all(s.min_count == 1 and not s.is_aggregate for s in problem.summaries)
+        return PROVED if by_design else MEASURED, MEASURED
+    return MEASURED, MEASURED
 
 
-def _one_exact_client(problem: Problem) -> bool:
-    """Whether one client sends every score, so that the theorem of Gibbs et al. applies."""
-    first = problem.summaries[0]
-    return (
-        len(problem.summaries) == 1
-        and not first.is_aggregate
-        and not problem.slack.any()
-        and not first.suppressed
+def _uncompressed(problem: Problem) -> str:
+    """The status if nothing can be compressed."""
+    if problem.rule == "max" or problem.correction.kind == "sharp":
+        return PROVED
+    if len(problem.summaries) == 1 or factor_inside(len(problem.groups), problem.alpha) == 1:
+        return PROVED
+    atoms = problem.coreset.membership
+    return PAPER if all(i.gamma <= 1 for i in imbalances(atoms, atoms)) else MEASURED
+
+
+def _sends_every_score(problem: Problem) -> bool:
+    """Whether no client could have compressed or suppressed anything, whatever its data."""
+    return problem.delta is None and all(
+        s.min_count == 1 and not s.is_aggregate and s.n * math.sin(math.pi / s.delta) < 2
+        for s in problem.summaries
     )
+
+
+def _theorem(problem: Problem) -> str:
+    """The theorem that proves the promise, in words."""
+    if problem.correction.kind == "sharp":
+        return problem.correction.theorem
+    if problem.rule == "max":
+        return THEOREM_1
+    return ONE_CLIENT if len(problem.summaries) == 1 else THEOREM_2
 
 
 def _certified_errors(problem: Problem) -> Floats:
     """sum_{A in G} W_A epsilon_A / D of each group, float (G,), with the errors that occurred."""
     by_group = problem.slack @ problem.pool.membership
-    weights = problem.weights
-    errors: Floats = by_group / (problem.tally.weights(weights.rate) + weights.test)
+    errors: Floats = by_group / (problem.tally.weights(problem.weights.rate) + problem.test)
     return errors
-
-
-def _disjoint(problem: Problem) -> bool:
-    """Whether no described record belongs to two groups, and no suppressed one can do harm.
-
-    A suppressed record may belong to two groups. The threshold of a row in two disjoint groups is
-    the sum of both thresholds, which is not below either of them if scores are not negative.
-    """
-    if (problem.pool.membership.sum(axis=1) > 1).any():
-        return False
-    return not problem.tally.suppressed.any() or bool(problem.pool.values.min() >= 0)
 
 
 def _over_coverage(problem: Problem, epsilon: float, eta: float) -> Floats:
@@ -184,14 +192,12 @@ def _over_coverage(problem: Problem, epsilon: float, eta: float) -> Floats:
     """
     K, unit = len(problem.summaries), problem.weights.unit
     n = np.array([s.n for s in problem.summaries], dtype=np.float64)
-    members = np.array([len(s.members) for s in problem.summaries])
-    shares = np.array([float(p) for p in problem.shares])
     margin = np.sqrt(math.log(2 * K / eta) / (2 * n))
     seen = problem.tally.described / n[:, None] - margin[:, None]
-    mass = (shares * n / (n + members)) @ seen
+    mass = (problem.weights.rate / unit * n) @ seen
     step = max(
         *(math.pi / s.delta for s in problem.summaries),
-        problem.weights.test / unit,
+        float(problem.test.max()) / unit,
         float(problem.coreset.weights.max()) / unit,
     )
     extra = np.full(len(mass), np.inf)

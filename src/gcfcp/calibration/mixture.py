@@ -1,8 +1,9 @@
 """The mixture of the clients for which the promise is made.
 
 The promise is about a future record that comes from client k with probability pi_k. A mixture is
-one of three things: "uniform" gives every client the same pi_k, "proportional" gives every record
-the same weight, and a mapping names the weight of each client. `shares` turns a mixture into exact
+one of three things: "proportional" makes pi_k proportional to n_k, so that every record counts the
+same, as if all records lay in one place; "uniform" gives every client the same pi_k, however few
+records it has; and a mapping names the weight of each client. `shares` turns a mixture into exact
 fractions pi_k that add up to 1.
 """
 
@@ -29,7 +30,7 @@ class Part:
 
     client: str
     uniform: int  # Its weight if the mixture is "uniform": how many clients it stands for.
-    proportional: int  # Its weight if it is "proportional": its records and its test points.
+    proportional: int  # Its weight if the mixture is "proportional": its records.
 
 
 def check(mixture: Any) -> Mixture:

@@ -1,12 +1,13 @@
 """What a calibration would give: which thresholds will be infinite, why, and what would help.
 
-With W_G the weight of a group and I_G its part at +inf, suppressed records included in both, the
-group has a finite threshold on its own if and only if (1 - alpha)(W_G + w_test) <= W_G - I_G. A
-small client with a large share of the mixture has a large pi_k / (n_k + 1), which makes w_test
-large for all groups at once. Where groups overlap, an atom can have no finite threshold although
-each of its groups has one; the plan finds these atoms by solving the problem.
+The plan also says what the test point weighs, and what the stated mixture and the groups cost. A
+small client with a large share of the mixture has a large pi_k / n_k, which makes the test point
+heavy for all groups at once. Where groups overlap, an atom can have no finite threshold although
+each of its groups has one; the plan finds these atoms by solving the problem. Every remedy was
+tried before the plan names it (see `remedies`).
 
-Cost: that of a calibration.
+Cost: that of a calibration, of one more for each client up to `SHOWN_SITES` clients, and of some
+evaluations for each group that is infinite.
 """
 
 from __future__ import annotations
@@ -14,16 +15,27 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
 from gcfcp.arrays import Bools
+from gcfcp.calibration import remedies
+from gcfcp.calibration.correction import THEOREM_2, Correction
 from gcfcp.calibration.mixture import Mixture
-from gcfcp.calibration.problem import Problem, Weights, problem_of, shares_of
-from gcfcp.calibration.reasons import AtomRecord, atom_records, shares_of_test
+from gcfcp.calibration.problem import Problem, problem_of, shares_of
+from gcfcp.calibration.reasons import AtomRecord, atom_records
 from gcfcp.calibration.screening import Screening, screen
-from gcfcp.calibration.server import solve_table
+from gcfcp.calibration.server import Calibration, calibration_of, solve_table
+from gcfcp.calibration.unseen import UnseenSite
+from gcfcp.groups import BOUNDED, find_atoms, imbalances
 from gcfcp.summary import ClientSummary
+from gcfcp.thresholds import ThresholdTable
+
+SHOWN_SITES = 50
+"""For more clients than this, the plan does not say how an unseen site would fare."""
+
+_LARGE_GAMMA = 3.0  # From this size on, the plan says what the groups cost and what would help.
 
 
 @dataclass(frozen=True)
@@ -33,7 +45,7 @@ class ClientPlan:
     client: str
     n: int  # How many records it has.
     share: float  # pi_k, its weight in the mixture.
-    test_share: float  # Its part of w_test, which is large for a small client with a large share.
+    record_weight: float  # The weight of one of its records; 1 is the average of all records.
     suppressed: int  # How many of its records are suppressed.
 
 
@@ -43,11 +55,12 @@ class GroupPlan:
 
     group: str
     records: int  # How many described records it has.
-    weight: float  # W_G = sum_k lambda_k n_kG: about its share of the mixture.
+    weight: float  # W_G, the weight of its records: about its share of the mixture.
+    charge: float  # How much the test point weighs in this group, in records.
     finite: bool  # Whether it has a finite threshold on its own. An atom of it may still have none.
     missing: int | None  # How many more records it needs; None if no number of them would help.
     growth: float | None  # The factor by which all clients must grow; None if none is enough.
-    least_alpha: float  # The smallest alpha at which it is finite on its own with these records.
+    least_alpha: float  # The smallest alpha, of three digits, at which it is finite on its own.
 
 
 @dataclass(frozen=True)
@@ -55,12 +68,15 @@ class Plan:
     """What a calibration of these summaries would give, and what would make more of it finite."""
 
     alpha: float
-    test_weight: float  # w_test, the weight of the test point.
+    test_weight: float  # w_test, the largest weight of the test point in any group.
+    correction: Correction  # The same in records, and on what ground.
     clients: tuple[ClientPlan, ...]
     groups: tuple[GroupPlan, ...]
     atoms: tuple[AtomRecord, ...]  # One record for each atom, with its threshold.
+    notes: tuple[str, ...]  # Sentences that say what the mixture and the groups cost.
     advice: tuple[str, ...]  # Sentences that say what would help; none if every atom is finite.
     screening: tuple[Screening, ...] = ()  # How far each client is from the others; see `screen`.
+    unseen_site: tuple[UnseenSite, ...] = ()  # See `Calibration.unseen_site`.
 
     @property
     def finite(self) -> bool:
@@ -69,7 +85,7 @@ class Plan:
 
     def __str__(self) -> str:
         lines = [
-            f"alpha={self.alpha:g}, test weight {self.test_weight:.4g}",
+            f"alpha={self.alpha:g}; {self.correction}",
             *(
                 f"  {g.group}: {g.records:,} records, weight {g.weight:.4f}: {_state(g)}"
                 for g in self.groups
@@ -80,6 +96,7 @@ class Plan:
             for a in self.atoms
             if a.reason is not None
         ]
+        lines += [f"  * {note}" for note in self.notes]
         lines += [f"  ! {s}" for s in self.screening if s.flagged]
         return "\n".join([*lines, *(f"  -> {a}" for a in self.advice)])
 
@@ -99,35 +116,46 @@ def _state(group: GroupPlan) -> str:
 def plan(
     summaries: Iterable[ClientSummary],
     alpha: float = 0.1,
-    mixture: Mixture = "uniform",
+    mixture: Mixture = "proportional",
     merge: str = "pool",
     *,
     rule: str = "simultaneous",
+    correction: str = "sharp",
     delta: float | None = None,
 ) -> Plan:
     """Which thresholds would be infinite, why, how many records are missing, and what would help.
 
     The arguments are those of `calibrate`. No warning is given: the plan says everything.
     """
-    problem = problem_of(summaries, alpha, mixture, merge, delta)
-    records = atom_records(problem, solve_table(problem, rule))
+    problem = problem_of(summaries, alpha, mixture, merge, delta, rule, correction)
+    table = solve_table(problem)
+    records = atom_records(problem, table)
+    made = calibration_of(problem, table, records, mixture, merge, delta, eta=0.1)
     return Plan(
         alpha=float(problem.alpha),
-        test_weight=problem.weights.test / problem.weights.unit,
+        test_weight=made.test_weight,
+        correction=problem.correction,
         clients=_client_plans(problem),
         groups=_group_plans(problem),
         atoms=records,
-        advice=_advice(problem, records),
+        notes=(*_note_on_the_mixture(problem), *_note_on_the_groups(problem)),
+        advice=_advice(problem, table, records),
         screening=screen(problem.summaries),
+        unseen_site=_unseen(made),
     )
+
+
+def _unseen(made: Calibration) -> tuple[UnseenSite, ...]:
+    """How each site would fare if it took no part, unless there are too many sites or only one."""
+    return made.unseen_site() if 1 < len(made.summaries) <= SHOWN_SITES else ()
 
 
 def _client_plans(problem: Problem) -> tuple[ClientPlan, ...]:
     """One record for each client, in the order of the clients' names."""
-    part = shares_of_test(problem)
+    relative = problem.weights.rate / problem.weights.unit * problem.sizes.n.sum()
     return tuple(
-        ClientPlan(s.client, s.n, float(p), float(t), s.suppressed)
-        for s, p, t in zip(problem.summaries, problem.shares, part, strict=True)
+        ClientPlan(s.client, s.n, float(p), float(w), s.suppressed)
+        for s, p, w in zip(problem.summaries, problem.shares, relative, strict=True)
     )
 
 
@@ -136,127 +164,167 @@ def _group_plans(problem: Problem) -> tuple[GroupPlan, ...]:
     weights, tally = problem.weights, problem.tally
     counts = tally.described.sum(axis=0)
     mass = weights.rate @ tally.described / weights.unit
-    alone, least = tally.finite_alone(weights, problem.alpha), tally.least_alpha(weights)
+    charge = problem.test / weights.unit * problem.sizes.n.sum()
+    alone = problem.finite_alone
+    tried: dict[Fraction, Bools] = {}
     plans = []
     for g, name in enumerate(problem.groups.names):
-        missing, growth = (0, 1.0) if alone[g] else _missing(problem, g)
+        missing, growth = (0, 1.0) if alone[g] else remedies.records_missing(problem, g)
         plans.append(
             GroupPlan(
                 group=name,
                 records=int(counts[g]),
                 weight=float(mass[g]),
+                charge=float(charge[g]),
                 finite=bool(alone[g]),
                 missing=missing,
                 growth=growth,
-                least_alpha=float(least[g]),
+                least_alpha=remedies.least_alpha(problem, g, tried),
             )
         )
     return tuple(plans)
 
 
-def _missing(problem: Problem, g: int) -> tuple[int, float] | tuple[None, None]:
-    """The records that group g lacks, and the factor by which all clients must grow to have them.
-
-    Both are None if no growth is enough. Let every client grow by the factor f, and its records of
-    each kind with it. A client (or an aggregate of K_k clients) then has the rate
-    lambda_k = pi_k / (f n_k + K_k), and with o = (1 - alpha) / alpha the condition of the module is
-
-        sum_k lambda_k (f b_k - K_k o) >= 0,    b_k = (finite records of G) - o (those at +inf).
-
-    Each term rises with f: its derivative is pi_k K_k (b_k + o n_k) / (f n_k + K_k)^2, and
-    b_k >= -o n_k. The limit of the sum for large f is sum_k pi_k b_k / n_k; if that is not
-    positive, no growth is enough. Otherwise the first whole number of records that is enough is
-    found by bisection.
-    """
-    tally, odds = problem.tally, float((1 - problem.alpha) / problem.alpha)
-    finite = tally.described[:, g] - tally.infinite[:, g]
-    infinite = tally.infinite[:, g] + tally.suppressed[:, g]
-    balance = finite - odds * infinite
-    share = np.array([float(p) for p in problem.shares])
-    n = np.array([s.n for s in problem.summaries], dtype=np.float64)
-    K = np.array([len(s.members) for s in problem.summaries], dtype=np.float64)
-    held = int((finite + infinite).sum())
-
-    def enough(more: int) -> bool:
-        f = 1 + more / held
-        terms = share / (f * n + K) * np.stack([f * balance, -K * odds])
-        return math.fsum(terms.ravel()) >= -1e-12 * math.fsum(np.abs(terms).ravel())
-
-    if not held or float(share / n @ balance) <= 0:  # This product is the limit for large f.
-        return None, None
-    high = 1
-    while not enough(high):
-        high *= 2
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high, 1 + high / held
+# --- What the mixture and the groups cost --------------------------------------------------------
 
 
-def _advice(problem: Problem, records: Sequence[AtomRecord]) -> tuple[str, ...]:
-    """What would make more thresholds finite. Each sentence is true on its own."""
-    if all(r.reason is None for r in records):
-        return ()
-    alone = problem.tally.finite_alone(problem.weights, problem.alpha)
-    advice = _advice_on_small_clients(problem)
-    if not alone.all():
-        advice += _advice_on_the_mixture(problem, alone)
-        advice += _advice_on_alpha(problem)
-    advice += _advice_on_groups(problem, alone)
-    if problem.tally.suppressed.any():
-        advice.append("a smaller min_count would leave fewer records suppressed")
-    return tuple(advice)
-
-
-def _advice_on_small_clients(problem: Problem) -> list[str]:
-    """Name the client with the largest part of w_test, if its part is out of proportion."""
-    part = shares_of_test(problem)
-    k = int(np.argmax(part))
-    if len(part) == 1 or part[k] <= min(0.5, 2 / len(part)):
+def _note_on_the_mixture(problem: Problem) -> list[str]:
+    """What the stated mixture costs against the one in proportion to the records."""
+    dearest = remedies.dearest_client(problem)
+    if dearest is None:
         return []
-    s = problem.summaries[k]
+    s, share = problem.summaries[dearest[0]], float(problem.shares[dearest[0]])
+    cheaper = remedies.test_records(problem, shares_of(problem.summaries, "proportional"))
     return [
-        f"{s.client} has {s.n:,} records and {part[k]:.0%} of the test weight, since its "
-        f"weight in the mixture is {float(problem.shares[k]):.3g}: more records there help "
-        "all groups"
+        f"under this mixture the test point weighs as {problem.correction.records:.3g} records, and "
+        f"as {cheaper:.3g} under mixture='proportional': {s.client} has {s.n:,} records for "
+        f"{share:.1%} of the mixture"
     ]
 
 
-def _advice_on_the_mixture(problem: Problem, alone: Bools) -> list[str]:
-    """Name the groups that the proportional mixture would make finite on their own."""
+def _note_on_the_groups(problem: Problem) -> list[str]:
+    """What overlapping groups cost in one fit, and which rule or which group would change it."""
+    correction = problem.correction
+    if correction.theorem != THEOREM_2 or (correction.gamma or 0.0) < _LARGE_GAMMA:
+        return []
+    about = "at most " if correction.gamma_ground == BOUNDED else ""
+    note = (
+        f"the groups overlap in such a way that gamma is {about}{correction.gamma:.4g}, and one fit "
+        f"for all groups charges up to {correction.records:.3g} records; rule='max' charges "
+        f"{1 / float(1 - problem.alpha):.3g}"
+    )
+    atoms = problem.coreset.membership
+    if len(problem.groups) > 2 and correction.gamma_ground != BOUNDED:
+        without = [_gamma_without(atoms, g) for g in range(len(problem.groups))]
+        g = int(np.argmin(without))
+        if without[g] < (correction.gamma or 0.0):
+            note += f"; without group {problem.groups.names[g]!r} gamma would be {without[g]:.4g}"
+    return [note]
+
+
+def _gamma_without(atoms: Bools, g: int) -> float:
+    """gamma of the atoms that are left if group g is not in the family."""
+    left = np.delete(atoms, g, axis=1)
+    rows = find_atoms(np.ascontiguousarray(left[left.any(axis=1)])).membership
+    return max((i.gamma for i in imbalances(rows, rows)), default=1.0)
+
+
+# --- What would help -----------------------------------------------------------------------------
+
+
+def _advice(
+    problem: Problem, table: ThresholdTable, records: Sequence[AtomRecord]
+) -> tuple[str, ...]:
+    """What would make more thresholds finite. Each sentence is true on its own, and was tried."""
+    if all(r.reason is None for r in records):
+        return ()
+    short = ~problem.finite_alone
+    advice = []
+    if short.any():
+        advice += _advice_on_the_correction(problem, short)
+        advice += _advice_on_the_mixture(problem, short)
+    advice += _advice_on_the_rule(problem, table)
+    advice += _advice_on_records(problem, table, short)
+    if short.any():
+        advice += _advice_on_alpha(problem)
+    if problem.tally.suppressed.any():
+        advice.append("a smaller min_count would leave fewer records suppressed")
+    if short.any() and not short.all():
+        advice.append(
+            f"the promise could be given up for {', '.join(problem.groups.names_of(short))}, by "
+            "merging these groups with others or leaving them out: the other groups have enough "
+            "records on their own"
+        )
+    return tuple(advice)
+
+
+def _helped(problem: Problem, found: Bools, short: Bools) -> str:
+    """The names of the groups that a remedy makes finite on their own; "" if there are none."""
+    return ", ".join(problem.groups.names_of(short & found))
+
+
+def _advice_on_the_correction(problem: Problem, short: Bools) -> list[str]:
+    """Name the groups that the sharp correction would make finite, if the paper's was used."""
+    if problem.correction.kind == "sharp":
+        return []
+    helped = _helped(problem, remedies.finite_alone(problem, correction="sharp"), short)
+    return [f"correction='sharp' makes finite on their own: {helped}"] if helped else []
+
+
+def _advice_on_the_mixture(problem: Problem, short: Bools) -> list[str]:
+    """Name the groups that the proportional mixture would make finite on their own, and the client
+    that makes this mixture expensive."""
     proportional = shares_of(problem.summaries, "proportional")
     if proportional == problem.shares:
         return []
-    other = Weights.of(problem.summaries, proportional, problem.alpha)
-    helped = ~alone & problem.tally.finite_alone(other, problem.alpha)
-    if not helped.any():
+    advice = []
+    helped = _helped(problem, remedies.finite_alone(problem, shares=proportional), short)
+    if helped:
+        advice.append(f"mixture='proportional' makes finite on their own: {helped}")
+    dearest = remedies.dearest_client(problem)
+    if dearest is not None:
+        s, share = problem.summaries[dearest[0]], float(problem.shares[dearest[0]])
+        needed = remedies.needed_at(problem, dearest[0], short)
+        if needed is not None:
+            advice.append(
+                f"{s.client} has {s.n:,} records for {share:.1%} of the mixture; with {needed:,} "
+                f"records there, {', '.join(problem.groups.names_of(short))} would be finite on "
+                "their own under this mixture"
+            )
+    return advice
+
+
+def _advice_on_the_rule(problem: Problem, table: ThresholdTable) -> list[str]:
+    """Say how many atoms rule "max" would make finite."""
+    if problem.rule == "max":
+        return []
+    infinite = table.membership[~np.isfinite(table.thresholds_by_atom)]
+    by_max = remedies.finite_alone(problem, rule="max")
+    helped = int(np.count_nonzero(~(infinite & ~by_max).any(axis=1)))
+    if not helped:
+        return []
+    return [f"rule='max' makes {helped} of the {len(infinite)} infinite atoms finite"]
+
+
+def _advice_on_records(problem: Problem, table: ThresholdTable, short: Bools) -> list[str]:
+    """Say how many times as many records every client would need."""
+    if problem.rule == "max":
+        needed = [remedies.records_missing(problem, int(g))[1] for g in np.flatnonzero(short)]
+        known = [f for f in needed if f is not None]
+        factor = max(known) if len(known) == len(needed) and known else None
+    else:
+        factor = remedies.growth_for_all(problem, table)
+    if factor is None:
         return []
     return [
-        "with mixture='proportional' these groups would be finite on their own: "
-        + ", ".join(problem.groups.names_of(helped))
+        f"with {math.ceil(100 * factor) / 100:g} times as many records of each kind at every "
+        "client, every atom would be finite"
     ]
 
 
 def _advice_on_alpha(problem: Problem) -> list[str]:
     """Name an alpha at which every group is finite on its own, if there is one below 1."""
-    larger = _rounded_up(float(problem.tally.least_alpha(problem.weights).max()))
+    tried: dict[Fraction, Bools] = {}
+    groups = range(len(problem.groups))
+    larger = max(remedies.least_alpha(problem, g, tried) for g in groups)
     return [f"alpha={larger:g} would make every group finite on its own"] if larger < 1 else []
-
-
-def _advice_on_groups(problem: Problem, alone: Bools) -> list[str]:
-    """Name the groups that could be merged or dropped. `alone`: which are finite on their own."""
-    if alone.all():
-        return ["merge or drop overlapping groups: each of them alone has enough records"]
-    if alone.any():
-        return [
-            f"merge or drop {', '.join(problem.groups.names_of(~alone))}: the other groups have "
-            "enough records on their own"
-        ]
-    return []
-
-
-def _rounded_up(alpha: float) -> float:
-    """The number, rounded up to three significant digits: 0.12345 becomes 0.124."""
-    scale = 10.0 ** (2 - math.floor(math.log10(alpha)))
-    return math.ceil(alpha * scale) / scale

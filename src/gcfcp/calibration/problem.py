@@ -1,13 +1,14 @@
 """From summaries to one problem: the weight of each record, the counts by group, and the coreset.
 
-Each record of client k weighs lambda_k = pi_k / (n_k + 1), and the test point weighs
-w_test = sum_k lambda_k. These weights are rational numbers. They are scaled to whole numbers if
-floats can hold their common denominator exactly; then every comparison of weights in the solver is
-exact.
+Each record of client k weighs lambda_k = pi_k / (n_k + 1) or omega_k = pi_k / n_k, and the test
+point has a weight of its own for each group or atom; `correction` says which and why. These weights
+are rational numbers. They are scaled to whole numbers if floats can hold their common denominator
+exactly; then every comparison of weights in the solver is exact.
 
-An aggregator's summary stands for its members, with a mixture among them in proportion to n_k + 1.
-All of its records then weigh the same: with n_R records of K_R members and the share pi_R of the
-mixture, each weighs lambda = pi_R / (n_R + K_R), and the aggregate adds K_R lambda to w_test.
+An aggregator's summary stands for its members, with a mixture among them in proportion to n_k. All
+of its records then weigh the same: with n_R records and the share pi_R of the mixture, each weighs
+pi_R / n_R. (With the paper's correction the mixture among them is in proportion to n_k + 1, each
+record weighs pi_R / (n_R + K_R), and K_R members add K_R times that to the test point.)
 
 What suppressed records ask for. A client with a `min_count` does not describe small atoms (see
 `summary.client`). Of the records in them the server knows only an upper bound H_G on their weight
@@ -15,7 +16,7 @@ in each group G. It knows neither their scores nor their atoms, and counts them 
 
 Let W_G be the weight of the described records in G. The requirement for a row with a finite
 threshold is that in each of its groups G the described records that are covered weigh at least
-(1 - alpha)(W_G + H_G + w_test). They are then at least 1 - alpha of all records of G and the test
+(1 - alpha)(W_G + H_G + w_test), with w_test the weight of the test point in that row. They are then at least 1 - alpha of all records of G and the test
 point, wherever the suppressed records lie, and even if none of them is covered. (A record counts as
 covered if its score is at most its theta in the solution for that row, or if its threshold is +inf
 in any case.)
@@ -52,8 +53,8 @@ itself a proof of coverage; `guarantees` says what is proved.
 | here           | paper                                       |
 |----------------|---------------------------------------------|
 | `shares`       | pi_k                                        |
-| `Weights.rate` | lambda_k = pi_k / (n_k + 1)                 |
-| `Weights.test` | w_test                                      |
+| `Weights.rate` | lambda_k = pi_k / (n_k + 1), or pi_k / n_k  |
+| `Problem.test` | w_test, for each group                      |
 | `coreset`      | D-tilde, the coreset (eq. 12)               |
 
 Cost: one sort of the centroids.
@@ -72,18 +73,30 @@ from gcfcp import checks
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.calibration import mixture as mixtures
 from gcfcp.calibration.clients import in_order
+from gcfcp.calibration.correction import (
+    CORRECTIONS,
+    Correction,
+    Sizes,
+    chosen,
+    correction_of,
+    test_weights,
+)
 from gcfcp.calibration.mixture import Mixture
 from gcfcp.calibration.pooling import Pool, pool_of, recompressed
 from gcfcp.errors import GCFCPError
-from gcfcp.groups import Groups
+from gcfcp.groups import Groups, imbalances
 from gcfcp.solver import Coreset, combined
 from gcfcp.summary import ClientSummary
+from gcfcp.thresholds import Charge
 
-# Sums of weights carry rounding errors far below this relative size, and the weight of one record
-# lies far above it.
 MERGES = ("pool", "recompress")
 """What `calibrate` can do with the clients' centroids: keep all of them, or compress them again."""
 
+RULES = ("simultaneous", "max")
+"""The rules by which `calibrate` can give an atom its threshold; see `gcfcp.thresholds.rules`."""
+
+# Sums of weights carry rounding errors far below this relative size, and the weight of one record
+# lies far above it.
 _ROUNDING = 2.0**-44
 
 
@@ -92,47 +105,42 @@ def shares_of(summaries: Sequence[ClientSummary], mixture: Mixture) -> list[Frac
 
     With the mixture "uniform" an aggregate of K_R members counts as K_R clients.
     """
-    parts = [mixtures.Part(s.client, len(s.members), s.n + len(s.members)) for s in summaries]
+    parts = [mixtures.Part(s.client, len(s.members), s.n) for s in summaries]
     return mixtures.shares(parts, mixture)
 
 
 @dataclass(frozen=True)
 class Weights:
-    """lambda_k and w_test in a common unit, in which they are whole numbers if that is possible.
+    """The weights of a record of each client in a common unit, whole numbers if that is possible.
 
-    For example, two clients of 9 and 19 records in a uniform mixture have lambda = 1/20 and 1/40.
-    They are held as rate = (2, 1) and test = 3, with unit = 40.
+    For example, two clients of 9 and 19 records in a uniform mixture, both in T, have the weights
+    1/20 and 1/40. They are held as rate = (2, 1) with unit = 40.
     """
 
-    rate: Floats  # (K,): lambda_k, the weight of one record of each client.
-    test: float  # w_test, the weight of the test point.
+    rate: Floats  # (K,): The weight of one record of each client.
     unit: float  # How many of these weight units make up a mixture weight of 1.
 
     @classmethod
-    def of(
-        cls, summaries: Sequence[ClientSummary], shares: Sequence[Fraction], alpha: Fraction
-    ) -> Weights:
-        """The weights of these summaries.
+    def of(cls, rates: Sequence[Fraction], alpha: Fraction, *, divided: bool = False) -> Weights:
+        """The weights that are in the ratio of these rates.
 
-        They are whole numbers if the common denominator of all lambda_k, times that of alpha, is
-        at most 2**50. Otherwise they are floats, and the largest lambda_k is 1.
+        They are whole numbers if the common denominator of all rates, times that of alpha, is at
+        most 2**50. Otherwise they are floats, and the largest is 1.
+
+        - `divided`: Whether weights divided by 1 - alpha should be whole too, as theorem 1 needs
+          it. All weights are then multiples of the numerator of 1 - alpha.
         """
-        rates = [p / (s.n + len(s.members)) for p, s in zip(shares, summaries, strict=True)]
-        members = [len(s.members) for s in summaries]
+        scale = (1 - alpha).numerator if divided else 1
         denominator = 1
         for r in rates:
             denominator = math.lcm(denominator, r.denominator)
-            if denominator * alpha.denominator > 2**50:  # Sums of such weights would be rounded.
-                break
-        else:
-            whole = [r.numerator * (denominator // r.denominator) for r in rates]
-            common = math.gcd(*whole)
-            whole = [w // common for w in whole]
-            test = sum(w * m for w, m in zip(whole, members, strict=True))
-            return cls(np.array(whole, dtype=np.float64), float(test), denominator / common)
-        unit = 1.0 / float(max(rates))
-        rate = np.array([float(r) * unit for r in rates])
-        return cls(rate, math.fsum(rate * members), unit)
+            if denominator * scale * alpha.denominator > 2**50:  # Sums would be rounded.
+                unit = 1.0 / float(max(rates))
+                return cls(np.array([float(r) * unit for r in rates]), unit)
+        numbers = [r.numerator * (denominator // r.denominator) for r in rates]
+        common = math.gcd(*numbers)
+        whole = [w // common * scale for w in numbers]
+        return cls(np.array(whole, dtype=np.float64), denominator * scale / common)
 
 
 @dataclass(frozen=True)
@@ -162,21 +170,18 @@ class Tally:
         total: Floats = rate @ (self.infinite + self.suppressed)
         return total
 
-    def least_alpha(self, weights: Weights) -> Floats:
-        """The smallest alpha at which each group has a finite threshold on its own, float (G,).
+    def finite_alone(self, rate: Floats, test: Floats, alpha: Fraction) -> Bools:
+        """Which groups have a finite threshold on their own at this alpha, bool (G,).
 
         With W the weight of the group and I its part at +inf, suppressed records included in both,
-        the threshold is finite if and only if (1 - alpha)(W + w_test) <= W - I. Solved for alpha
-        this is alpha >= (I + w_test) / (W + w_test).
-        """
-        W, infinite = self.weights(weights.rate), self.infinite_weights(weights.rate)
-        least: Floats = (infinite + weights.test) / (W + weights.test)
-        return least
+        the threshold is finite if and only if (1 - alpha)(W + w_test) <= W - I.
 
-    def finite_alone(self, weights: Weights, alpha: Fraction) -> Bools:
-        """Which groups have a finite threshold on their own at this alpha, bool (G,)."""
-        finite: Bools = self.least_alpha(weights) <= float(alpha) * (1 + _ROUNDING)
-        return finite
+        - `rate`, `test`: The weight of a record of each client (K,), and of the test point in each
+          group (G,), in the same unit.
+        """
+        W, infinite = self.weights(rate), self.infinite_weights(rate)
+        finite: Bools = infinite + test <= float(alpha) * (W + test) * (1 + _ROUNDING)
+        return finite & (W > infinite)
 
 
 def _at_infinity(s: ClientSummary) -> Ints:
@@ -216,8 +221,14 @@ class Problem:
 
     summaries: tuple[ClientSummary, ...]
     alpha: Fraction
+    rule: str
     shares: list[Fraction]  # pi_k of each summary.
+    sizes: Sizes  # What the correction depends on.
+    inside: Bools  # (K,): Which clients are in T.
     weights: Weights
+    test: Floats  # (G,): The weight of the test point for each group, in units of weight.
+    charge: Charge | None  # The weight of the test point by atom, if it differs between atoms.
+    correction: Correction  # What was charged, in records.
     pool: Pool
     tally: Tally
     coreset: Coreset  # The weighted scores by atom that the solver gets.
@@ -231,17 +242,26 @@ class Problem:
         """The family of groups, which is the same at all clients."""
         return self.summaries[0].groups
 
+    @property
+    def finite_alone(self) -> Bools:
+        """Which groups have a finite threshold on their own, bool (G,)."""
+        return self.tally.finite_alone(self.weights.rate, self.test, self.alpha)
+
 
 def problem_of(
     summaries: Iterable[ClientSummary],
     alpha: float | Fraction,
     mixture: Mixture,
-    merge: str,
-    delta: float | None,
+    merge: str = "pool",
+    delta: float | None = None,
+    rule: str = "simultaneous",
+    correction: str = "sharp",
 ) -> Problem:
     """The problem that these summaries pose. The arguments are those of `calibrate`."""
     exact_alpha = checks.alpha(alpha)
     checks.choice("merge", merge, *MERGES)
+    checks.choice("rule", rule, *RULES)
+    checks.choice("correction", correction, *CORRECTIONS)
     if merge == "pool" and delta is not None:
         raise GCFCPError(
             f"delta={delta} belongs to a recompression: give merge='recompress' with it, or leave "
@@ -249,7 +269,10 @@ def problem_of(
         )
     ordered = in_order(summaries)
     shares = shares_of(ordered, mixture)
-    weights = Weights.of(ordered, shares, exact_alpha)
+    sizes = Sizes.of(ordered, shares)
+    inside = chosen(sizes, exact_alpha, rule, correction)
+    rates = _rates(ordered, shares, inside)
+    weights = Weights.of(rates, exact_alpha, divided=not inside.all())
     pool, tally = pool_of(ordered), Tally.of(ordered)
     slack = pool.by_atom(pool.cell_errors, weights.rate)
     atom, values, masses = _weighted(pool, weights)
@@ -260,28 +283,57 @@ def problem_of(
         )
         slack[np.unique(atom)] += added
     alive = np.flatnonzero(np.bincount(atom))
+    atoms = pool.membership[alive]
+    test, charge = test_weights(sizes, weights.rate, inside, exact_alpha, rule, correction, atoms)
     carriers = hopeless = None
     if tally.suppressed.any():
-        hopeless = tally.suppressed.any(axis=0) & ~tally.finite_alone(weights, exact_alpha)
+        hopeless = tally.suppressed.any(axis=0) & ~tally.finite_alone(
+            weights.rate, test, exact_alpha
+        )
         extra = _extra_weight(pool, alive, hopeless, weights.rate @ tally.suppressed)
         carriers = extra[alive] > 0
         atom, values, masses = _with_infinite(atom, values, masses, extra)
     atom, values, masses = combined(atom, values, masses)
     start = np.append(np.searchsorted(atom, alive), len(atom))
-    coreset = Coreset(pool.membership[alive], start, values, masses, weights.test)
+    tests = test if charge is None else charge.weights(atoms, atoms)
+    worst = None if charge is None else max(imbalances(atoms, atoms), key=lambda i: i.gamma)
     return Problem(
         summaries=ordered,
         alpha=exact_alpha,
+        rule=rule,
         shares=shares,
+        sizes=sizes,
+        inside=inside,
         weights=weights,
+        test=test,
+        charge=charge,
+        correction=correction_of(
+            sizes,
+            [s.client for s in ordered],
+            inside,
+            rule,
+            correction,
+            (float(tests.min()) / weights.unit, float(tests.max()) / weights.unit),
+            worst,
+        ),
         pool=pool,
         tally=tally,
-        coreset=coreset,
+        coreset=Coreset(atoms, start, values, masses, float(test.max())),
         carriers=carriers,
         hopeless=hopeless,
         slack=slack,
         delta=delta,
     )
+
+
+def _rates(
+    summaries: Sequence[ClientSummary], shares: Sequence[Fraction], inside: Bools
+) -> list[Fraction]:
+    """The weight of one record of each client: pi_k / (n_k + 1) in T, and pi_k / n_k outside."""
+    return [
+        share / (s.n + len(s.members) * within)
+        for s, share, within in zip(summaries, shares, inside.tolist(), strict=True)
+    ]
 
 
 def _weighted(pool: Pool, weights: Weights) -> tuple[Ints, Floats, Floats]:

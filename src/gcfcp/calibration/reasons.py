@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gcfcp.arrays import Bools, Floats
+from gcfcp.arrays import Bools
 from gcfcp.calibration.problem import Problem
+from gcfcp.calibration.remedies import dearest_client, finite_alone, records_missing
 from gcfcp.thresholds import ThresholdTable
 
 
@@ -19,7 +20,7 @@ class AtomRecord:
     groups: tuple[str, ...]  # The names of the groups that its rows belong to.
     threshold: float  # The threshold S* of the atom.
     count: int  # How many described records it has, over all clients.
-    weight: float  # W_A = sum_k lambda_k n_kA: about its share of the mixture.
+    weight: float  # W_A, the weight of its records: about its share of the mixture.
     reason: str | None  # Why the threshold is infinite; None if it is finite.
 
     @property
@@ -34,14 +35,14 @@ def atom_records(problem: Problem, table: ThresholdTable) -> tuple[AtomRecord, .
     count = pool.by_atom(pool.cell_counts)
     weight = pool.by_atom(pool.cell_counts, problem.weights.rate) / problem.weights.unit
     infinite = ~np.isfinite(table.thresholds_by_atom)
-    alone = problem.tally.finite_alone(problem.weights, problem.alpha) if infinite.any() else None
+    why = _Reasons(problem) if infinite.any() else None
     return tuple(
         AtomRecord(
             problem.groups.names_of(row),
             float(threshold),
             int(count[i]),
             float(weight[i]),
-            None if alone is None or not infinite[i] else _reason(problem, row, threshold, alone),
+            None if why is None or not infinite[i] else why.of(row, float(threshold)),
         )
         for i, (row, threshold) in enumerate(
             zip(table.membership, table.thresholds_by_atom, strict=True)
@@ -49,56 +50,82 @@ def atom_records(problem: Problem, table: ThresholdTable) -> tuple[AtomRecord, .
     )
 
 
-def _reason(problem: Problem, row: Bools, threshold: float, alone: Bools) -> str:
-    """Why this atom has no finite threshold, in one line.
+class _Reasons:
+    """The reasons of one problem. What several atoms have in common is found once."""
 
-    - `alone`: Which groups have a finite threshold on their own, (G,).
-    """
-    if threshold < 0:
-        return (
-            "scores of +inf in other atoms push the threshold of this atom to -inf, so that its "
-            "sets are empty: find out why scores are infinite"
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.alone = problem.finite_alone
+        self.by_max = finite_alone(problem, rule="max")
+        self.of_group: dict[int, str] = {}
+
+    def of(self, row: Bools, threshold: float) -> str:
+        """Why an atom with these groups has no finite threshold, in one line."""
+        if threshold < 0:
+            return (
+                "scores of +inf in other atoms push the threshold of this atom to -inf, so that "
+                "its sets are empty: find out why scores are infinite"
+            )
+        short = np.flatnonzero(row & ~self.alone)
+        if len(short):
+            return "; ".join(self._of_group(int(g)) for g in short)
+        alpha = f"alpha={float(self.problem.alpha):g}"
+        remedy = (
+            "rule='max' makes it finite"
+            if self.by_max[row].all()
+            else "more records in these groups, or a larger alpha, would help"
         )
-    alpha = f"alpha={float(problem.alpha):g}"
-    short = row & ~alone
-    if not short.any():
         return (
-            f"each of its groups alone has enough records for {alpha}, but together they leave "
-            "too few for this combination of groups: merge or drop overlapping groups"
+            f"each of its groups alone has enough records for {alpha}, but one fit for all groups "
+            f"leaves too few for this combination of groups: {remedy}"
         )
-    described, infinite = problem.tally.described.sum(axis=0), problem.tally.infinite.sum(axis=0)
-    suppressed = problem.tally.suppressed.sum(axis=0)
-    listed = []
-    for g in np.flatnonzero(short):
-        parts = [f"{described[g]:,} records"]
-        parts += [f"{infinite[g]:,} of them at +inf"] * bool(infinite[g])
-        parts += [f"up to {suppressed[g]:,} more suppressed"] * bool(suppressed[g])
-        listed.append(f"group {problem.groups.names[g]!r} ({', '.join(parts)})")
-    return f"there are too few records for {alpha} in {', '.join(listed)}{_dominating(problem)}"
 
+    def _of_group(self, g: int) -> str:
+        """Why group g has no finite threshold on its own, what it lacks, and what would help."""
+        if g not in self.of_group:
+            self.of_group[g] = f"{self._has(g)}{self._lacks(g)}{self._cause(g)}"
+        return self.of_group[g]
 
-def shares_of_test(problem: Problem) -> Floats:
-    """The part of w_test that comes from each client, float (K,). The parts add up to 1."""
-    members = np.array([len(s.members) for s in problem.summaries])
-    shares: Floats = members * problem.weights.rate / problem.weights.test
-    return shares
+    def _has(self, g: int) -> str:
+        """What the group has."""
+        tally = self.problem.tally
+        described, infinite = int(tally.described[:, g].sum()), int(tally.infinite[:, g].sum())
+        suppressed = int(tally.suppressed[:, g].sum())
+        parts = [f"{described:,} record{'' if described == 1 else 's'}"]
+        parts += [f"{infinite:,} of them at +inf"] * bool(infinite)
+        parts += [f"up to {suppressed:,} more suppressed"] * bool(suppressed)
+        return f"group {self.problem.groups.names[g]!r} has {', '.join(parts)}"
 
+    def _lacks(self, g: int) -> str:
+        """How many records the group lacks."""
+        alpha = f"alpha={float(self.problem.alpha):g}"
+        more, factor = records_missing(self.problem, g)
+        if more is None or factor is None:
+            return f", and more records of the same kind would not be enough for {alpha}"
+        each = "" if len(self.problem.summaries) == 1 else " at every site alike"
+        return f" and needs {more:,} more for {alpha} ({factor:.3g} times as many{each})"
 
-def _dominating(problem: Problem) -> str:
-    """A clause that names the client that makes up more than half of w_test, or no text.
+    def _cause(self, g: int) -> str:
+        """What makes the group so expensive, if it is not the number of its records, and a remedy.
 
-    A small client with a large share of the mixture makes w_test large, and with it the number of
-    records that every group needs.
-    """
-    part = shares_of_test(problem)
-    k = int(np.argmax(part))
-    if len(part) == 1 or part[k] <= 0.5:
+        The test point may weigh much because of the mixture, or because of the groups.
+        """
+        problem, correction = self.problem, self.problem.correction
+        weighs = f"the test point weighs as {correction.records:.3g} records"
+        if correction.kind == "paper":
+            if finite_alone(problem, correction="sharp")[g]:
+                return f", because by the paper's weight {weighs}: correction='sharp' is enough"
+            return ""
+        dearest = dearest_client(problem)
+        if dearest is not None:
+            s, share = problem.summaries[dearest[0]], float(problem.shares[dearest[0]])
+            return (
+                f", because {weighs}: {s.client} has {s.n:,} records for {share:.1%} of the "
+                "mixture; mixture='proportional' costs less"
+            )
+        if problem.rule != "max" and self.by_max[g]:
+            return f", because {weighs} in one fit for all groups: rule='max' makes it finite"
         return ""
-    s = problem.summaries[k]
-    return (
-        f"; {part[k]:.0%} of the test weight comes from {s.client}, which has {s.n:,} records and "
-        f"a weight of {float(problem.shares[k]):.3g} in the mixture"
-    )
 
 
 def warning_of(
@@ -110,5 +137,5 @@ def warning_of(
     return (
         f"{len(infinite)} of {len(records)} atoms ({share:.1%} of the weight) have no finite "
         f"threshold. The largest of them is {' & '.join(worst.groups)}: {worst.reason}. "
-        "plan(...) says how many records are missing and what else would help"
+        "plan(...) says what else would help"
     )

@@ -22,19 +22,18 @@ from numpy.random import Generator
 from gcfcp import checks
 from gcfcp.arrays import Floats
 from gcfcp.calibration import mixture as mixtures
+from gcfcp.calibration.correction import Correction
 from gcfcp.calibration.guarantees import Guarantee, guarantees_of
 from gcfcp.calibration.influence import Influence, influences
 from gcfcp.calibration.mixture import Mixture
 from gcfcp.calibration.problem import Problem, problem_of
 from gcfcp.calibration.reasons import AtomRecord, atom_records, warning_of
+from gcfcp.calibration.unseen import UnseenSite, unseen_sites
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import Groups
 from gcfcp.solver import Coreset, quantile
 from gcfcp.summary import ClientSummary
 from gcfcp.thresholds import ByGroup, Simultaneous, ThresholdTable
-
-RULES = ("simultaneous", "max")
-"""The rules by which `calibrate` can give an atom its threshold; see `gcfcp.thresholds.rules`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +51,8 @@ class Calibration:
     delta: float | None  # The delta that was asked for; None stands for the clients' largest.
     eta: float  # The upper bounds on coverage hold with confidence 1 - eta / 2.
     shares: dict[str, float]  # pi_k of each client.
-    test_weight: float  # w_test, the weight of the test point.
+    test_weight: float  # w_test, the largest weight of the test point in any group.
+    correction: Correction  # What was charged for the test point, in records, and on what ground.
     atoms: tuple[AtomRecord, ...] = field(repr=False)  # One record for each atom that was seen.
     guarantee: tuple[Guarantee, ...] = field(repr=False)  # One record for each group.
     threshold_table: ThresholdTable = field(repr=False)
@@ -90,8 +90,9 @@ class Calibration:
         alpha: float | None = None,
         rule: str | None = None,
         merge: str | None = None,
+        correction: str | None = None,
     ) -> Calibration:
-        """The calibration of the same summaries with another mixture, alpha, rule or merge.
+        """The calibration of the same summaries with another mixture, alpha, rule and so on.
 
         What is not given stays as it is in this calibration.
         """
@@ -104,6 +105,7 @@ class Calibration:
             rule=self.rule if rule is None else rule,
             delta=self.delta if how == "recompress" else None,
             eta=self.eta,
+            correction=self.correction.kind if correction is None else correction,
         )
 
     def without(self, *clients: str) -> Calibration:
@@ -124,6 +126,7 @@ class Calibration:
             rule=self.rule,
             delta=self.delta,
             eta=self.eta,
+            correction=self.correction.kind,
         )
 
     def influence(self) -> tuple[Influence, ...]:
@@ -134,66 +137,93 @@ class Calibration:
         """
         return influences(self)
 
+    def unseen_site(self) -> tuple[UnseenSite, ...]:
+        """How each site would fare if it took no part: coverage by group at the site.
+
+        Nothing is promised for a site that takes no part; this shows what happened in the place of
+        one. Cost: one calibration for each client. See the module `unseen`.
+        """
+        return unseen_sites(self)
+
 
 def calibrate(
     summaries: Iterable[ClientSummary],
     alpha: float | Fraction,
-    mixture: Mixture = "uniform",
+    mixture: Mixture = "proportional",
     merge: str = "pool",
     *,
     rule: str = "simultaneous",
+    correction: str = "sharp",
     delta: float | None = None,
     eta: float = 0.1,
 ) -> Calibration:
     """Thresholds of all atoms from the clients' summaries: the server's side of Algorithm 1.
 
     - `alpha`: The share of outcomes that may be missed in every group, between 0 and 1.
-    - `mixture`: The weights pi_k of the clients: "uniform", "proportional" (to n_k + 1), or a
-      mapping from each client to its weight.
+    - `mixture`: The weights pi_k of the clients: "proportional" (every record counts the same, as
+      if all records lay in one place), "uniform" (every client counts the same), or a mapping from
+      each client to its weight.
     - `merge`: "pool" keeps every centroid of every client. "recompress" is the paper's Merge: the
       centroids of each atom are compressed again into one T-Digest.
     - `rule`: "simultaneous" is the paper's rule. "max" takes the largest single-group threshold
       among the groups of a row; it is proved for any family of groups and gives larger sets.
+    - `correction`: How much the test point weighs: "sharp" is the least weight that is proved for
+      the rule and the groups, "paper" is the paper's, one record for each client; see `correction`.
     - `delta`: How fine the digests of "recompress" are. By default it is the clients' largest.
     - `eta`: The upper bounds on coverage hold with confidence 1 - eta / 2; see `Guarantee`.
 
     If some threshold is infinite, one warning says why and what would help.
     """
     eta = checks.probability("eta", eta)
-    problem = problem_of(summaries, alpha, mixture, merge, delta)
-    table = solve_table(problem, rule)
+    problem = problem_of(summaries, alpha, mixture, merge, delta, rule, correction)
+    table = solve_table(problem)
     records = atom_records(problem, table)
     infinite = [r for r in records if r.reason is not None]
     if infinite:
         warnings.warn(warning_of(problem, records, infinite), GCFCPWarning, stacklevel=2)
+    return calibration_of(problem, table, records, mixture, merge, delta, eta)
+
+
+def calibration_of(
+    problem: Problem,
+    table: ThresholdTable,
+    records: tuple[AtomRecord, ...],
+    mixture: Mixture,
+    merge: str,
+    delta: float | None,
+    eta: float,
+) -> Calibration:
+    """The calibration that a solved problem gives. The last arguments are those of `calibrate`."""
     names = [s.client for s in problem.summaries]
     return Calibration(
         summaries=problem.summaries,
         alpha=float(problem.alpha),
         mixture=dict(mixture) if isinstance(mixture, Mapping) else mixture,
         merge=merge,
-        rule=rule,
+        rule=problem.rule,
         delta=None if delta is None else problem.delta,
         eta=eta,
         shares={k: float(p) for k, p in zip(names, problem.shares, strict=True)},
-        test_weight=problem.weights.test / problem.weights.unit,
+        test_weight=float(problem.test.max()) / problem.weights.unit,
+        correction=problem.correction,
         atoms=records,
-        guarantee=guarantees_of(problem, rule, eta),
+        guarantee=guarantees_of(problem, eta),
         threshold_table=table,
         coreset=problem.coreset,
     )
 
 
-def solve_table(problem: Problem, rule: str) -> ThresholdTable:
-    """The thresholds of all atoms by one of `RULES`.
+def solve_table(problem: Problem) -> ThresholdTable:
+    """The thresholds of all atoms by the rule of the problem.
 
     The table also lists the atoms that only clients of weight 0 have.
     """
-    checks.choice("rule", rule, *RULES)
     source = (
         ByGroup("max", _group_thresholds(problem))
-        if rule == "max"
-        else Simultaneous(problem.coreset, problem.alpha, problem.carriers, problem.hopeless)
+        if problem.rule == "max"
+        else Simultaneous(
+            problem.coreset, problem.alpha, problem.charge, problem.carriers, problem.hopeless
+        )
     )
     return ThresholdTable.by_rule(problem.groups, problem.alpha, problem.pool.membership, source)
 
@@ -213,5 +243,5 @@ def _group_thresholds(problem: Problem) -> Floats:
         mine = order[coreset.membership[atom[order], g]]
         scores = np.append(coreset.values[mine], np.inf)
         weights = np.append(coreset.weights[mine], infinite[g])
-        thresholds.append(quantile(scores, weights, coreset.test, problem.alpha))
+        thresholds.append(quantile(scores, weights, float(problem.test[g]), problem.alpha))
     return np.array(thresholds)

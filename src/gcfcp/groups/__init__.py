@@ -13,9 +13,22 @@ an atom, the finest cell that the family can tell apart. Each atom has one thres
 | `frames`     | columns from pandas, polars, Arrow or a mapping                 |
 | `plain`      | groups without conditions, from arrays and lists                |
 | `atoms`      | the distinct rows of a membership matrix, and how to find them  |
+| `imbalance`  | how much one record can move the threshold of another atom      |
 """
 
 from gcfcp.groups.atoms import AtomLookup, Atoms, find_atoms, pack
 from gcfcp.groups.family import Groups
+from gcfcp.groups.imbalance import BOUNDED, INDEPENDENT, Imbalance, imbalances, largest_of_any
 
-__all__ = ["AtomLookup", "Atoms", "Groups", "find_atoms", "pack"]
+__all__ = [
+    "BOUNDED",
+    "INDEPENDENT",
+    "AtomLookup",
+    "Atoms",
+    "Groups",
+    "Imbalance",
+    "find_atoms",
+    "imbalances",
+    "largest_of_any",
+    "pack",
+]

@@ -5,6 +5,7 @@ Its entries are `format`, `version`, `library`, `score`, `groups`, `alpha`, `rul
 - `table`: the groups and the threshold of each atom and, if the threshold is infinite, the reason;
 - `group_thresholds`: the threshold of each group by itself, for the rules "max" and "first";
 - `coreset`: the scores and weights by atom, from which atoms that were not seen are solved;
+- `charge`, in the coreset: what the test point weighs, if that depends on the atom;
 - `hopeless`: the groups that have no finite threshold because of suppressed records;
 - `provenance`: the clients, their sizes, the mixture, the guarantees and the fingerprints.
 
@@ -34,7 +35,15 @@ from gcfcp.calibration import AtomRecord
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups
 from gcfcp.solver import Coreset
-from gcfcp.thresholds import ByGroup, Constant, Rule, SeenOnly, Simultaneous, ThresholdTable
+from gcfcp.thresholds import (
+    ByGroup,
+    Charge,
+    Constant,
+    Rule,
+    SeenOnly,
+    Simultaneous,
+    ThresholdTable,
+)
 from gcfcp.version import LIBRARY
 
 _FORMAT, _VERSION = "gcfcp predictor", 1
@@ -110,17 +119,16 @@ def _source_to_json(table: ThresholdTable, coreset: bool) -> dict[str, Any]:
     if isinstance(source, ByGroup):
         by_group = source.by_group.tolist()
     if isinstance(source, Simultaneous):
-        kept = _coreset_to_json(source.coreset, source.carriers, names) if coreset else None
+        kept = _coreset_to_json(source, names) if coreset else None
         hopeless = None if source.hopeless is None else names[source.hopeless].tolist()
     return {"group_thresholds": by_group, "coreset": kept, "hopeless": hopeless}
 
 
-def _coreset_to_json(
-    coreset: Coreset, carriers: Bools | None, names: NDArray[Any]
-) -> dict[str, Any]:
+def _coreset_to_json(source: Simultaneous, names: NDArray[Any]) -> dict[str, Any]:
     """The entry `coreset`. `names` are the names of the groups."""
+    coreset, carriers = source.coreset, source.carriers
     bounds = coreset.start.tolist()
-    return {
+    entry = {
         "test": coreset.test,
         "atoms": [
             {
@@ -131,6 +139,20 @@ def _coreset_to_json(
             for i, row in enumerate(coreset.membership)
         ],
         "carriers": None if carriers is None else carriers.tolist(),
+    }
+    if source.charge is not None:
+        entry["charge"] = _charge_to_json(source.charge, names)
+    return entry
+
+
+def _charge_to_json(charge: Charge, names: NDArray[Any]) -> dict[str, Any]:
+    """The entry `charge`: for each class of clients the groups that it cannot have."""
+    return {
+        "inside": charge.inside,
+        "classes": [
+            {"absent": names[~row].tolist(), "outside": outside}
+            for row, outside in zip(charge.possible, charge.outside.tolist(), strict=True)
+        ],
     }
 
 
@@ -200,9 +222,11 @@ def _source_from_json(
             "the rules 'max' and 'first' need group_thresholds, and no other rule has them; the "
             f"rule is {rule!r:.40}"
         )
-    coreset, carriers = None, None
+    coreset = carriers = charge = None
     if data["coreset"] is not None:
         coreset, carriers = _coreset_from_json(data["coreset"], groups, size)
+        if data["coreset"].get("charge") is not None:
+            charge = _charge_from_json(data["coreset"]["charge"], groups, alpha, size)
     hopeless = None
     if data["hopeless"] is not None:
         hopeless = _membership([{"groups": data["hopeless"]}], groups, size)[0]
@@ -213,7 +237,9 @@ def _source_from_json(
         return ByGroup(rule, numbers)
     if rule == "constant":
         return Constant(float(thresholds[0]))
-    return SeenOnly() if coreset is None else Simultaneous(coreset, alpha, carriers, hopeless)
+    if coreset is None:
+        return SeenOnly()
+    return Simultaneous(coreset, alpha, charge, carriers, hopeless)
 
 
 def _number(value: Any) -> float:
@@ -315,3 +341,14 @@ def _coreset_from_json(
     if len(carriers) != len(membership) or not all(type(x) is bool for x in carriers):
         raise GCFCPError("carriers must say true or false for each atom of the coreset")
     return coreset, np.array(carriers, dtype=bool)
+
+
+def _charge_from_json(data: dict[str, Any], groups: Groups, alpha: Fraction, size: int) -> Charge:
+    """What the test point weighs by atom."""
+    inside = _number(data["inside"])
+    outside = _numbers([entry["outside"] for entry in data["classes"]])
+    absent = _membership([{"groups": entry["absent"]} for entry in data["classes"]], groups, size)
+    weights = np.append(outside, inside)
+    if not len(outside) or not ((weights >= 0) & (weights < _HEAVIEST)).all():
+        raise GCFCPError("the weights of the test point are not numbers from 0 to 2**200")
+    return Charge(alpha, inside, outside, ~absent)

@@ -26,6 +26,7 @@ def provenance_of(calibration: Calibration) -> dict[str, Any]:
         "representative": first.representative,
         "model": first.model,
         "test_weight": calibration.test_weight,
+        "correction": asdict(calibration.correction),
         "clients": [
             _client(s, calibration.shares[s.client]) | {"unlike": unlike.get(s.client)}
             for s in calibration.summaries

@@ -132,8 +132,8 @@ def pieces_of(coreset: Coreset, alpha: Fraction) -> tuple[Pieces, Ints, float]:
     the result of a computation. Exact ties in weight are then accidental, and the weights are not
     multiplied.
     """
-    unit = alpha.denominator if alpha.denominator <= _LARGEST_DENOMINATOR else 1
-    keep, cut = float(unit), float((1 - alpha) * unit)
+    unit = _unit(alpha)
+    keep, cut = float(unit), float(t_scale(alpha))
     slopes, total = _prefix_sums(coreset, keep, cut)
     infinite = np.isinf(coreset.values[coreset.start[1:] - 1])
     exact = coreset.values
@@ -156,7 +156,17 @@ def pieces_of(coreset: Coreset, alpha: Fraction) -> tuple[Pieces, Ints, float]:
         whole=unit > 1 and _multiples(coreset.weights, 1.0) and keep * total.sum() < 2**52,
         grain=_grain(values, _largest(values, coreset.start)),
     )
-    return pieces, columns, cut * coreset.test
+    return pieces, columns, float(t_scale(alpha) * Fraction(coreset.test))
+
+
+def _unit(alpha: Fraction) -> int:
+    """What all weights are multiplied by: alpha's denominator, or 1 if that is too large."""
+    return alpha.denominator if alpha.denominator <= _LARGEST_DENOMINATOR else 1
+
+
+def t_scale(alpha: Fraction) -> Fraction:
+    """What the weight of the test point is multiplied by to give t: 1 - alpha, in that unit."""
+    return (1 - alpha) * _unit(alpha)
 
 
 def _prefix_sums(coreset: Coreset, keep: float, cut: float) -> tuple[Floats, Floats]:

@@ -83,6 +83,11 @@ class ClientSummary:
         return disclosure_of(self)
 
     @property
+    def possible(self) -> Bools:
+        """Which groups the client can have, (G,)."""
+        return np.ones(len(self.groups), dtype=bool)
+
+    @property
     def is_aggregate(self) -> bool:
         """Whether this is the merged summary of several clients."""
         return self.members != ((self.client, self.n),)

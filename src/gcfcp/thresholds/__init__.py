@@ -5,11 +5,23 @@ each atom.
 
 | module  | what it is for                                                           |
 |---------|--------------------------------------------------------------------------|
+| `charge`| what the test point weighs in the simultaneous rule, atom by atom        |
 | `rules` | how an atom gets its threshold, whether calibration has seen it or not   |
 | `table` | `ThresholdTable`: the thresholds as a value, and their lookup for a row  |
 """
 
+from gcfcp.thresholds.charge import EXCESS, Charge, swing
 from gcfcp.thresholds.rules import ByGroup, Constant, Rule, SeenOnly, Simultaneous
 from gcfcp.thresholds.table import ThresholdTable
 
-__all__ = ["ByGroup", "Constant", "Rule", "SeenOnly", "Simultaneous", "ThresholdTable"]
+__all__ = [
+    "EXCESS",
+    "ByGroup",
+    "Charge",
+    "Constant",
+    "Rule",
+    "SeenOnly",
+    "Simultaneous",
+    "ThresholdTable",
+    "swing",
+]

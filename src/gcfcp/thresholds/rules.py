@@ -28,6 +28,7 @@ from gcfcp.arrays import Bools, Floats
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import find_atoms
 from gcfcp.solver import Coreset, Solution, Solver
+from gcfcp.thresholds.charge import Charge
 
 
 class Rule(Protocol):
@@ -104,10 +105,14 @@ class Simultaneous:
       records. If the threshold of a carrier is +inf in the solution for a row, this weight was
       counted as covered, although nobody knows where these records lie. If the row shares a group
       with the carrier, its threshold is +inf.
+
+    `charge` gives the weight of the test point by atom. Without it, the test point weighs
+    `coreset.test` in every atom, as it does in the paper and for one client.
     """
 
     coreset: Coreset
     alpha: Fraction
+    charge: Charge | None = None
     carriers: Bools | None = None  # (a,): Which atoms of the coreset are carriers.
     hopeless: Bools | None = None  # (G,): Which groups are hopeless.
     _kept: dict[bytes, float] = field(default_factory=dict, init=False, repr=False)
@@ -130,14 +135,34 @@ class Simultaneous:
                 self._kept[keys[i]] = threshold
         return np.array([self._kept[key] for key in keys])
 
+    def test_weights(self, rows: Bools) -> Floats:
+        """The weight of the test point in each row (n, G), in the unit of the coreset."""
+        if self.charge is None:
+            return np.full(len(rows), float(self.coreset.test))
+        return self.charge.weights(self.coreset.membership, rows)
+
     def solve(self, atoms: Bools) -> Floats:
         """S* of each atom, float (a,), solved now whether it was kept or not."""
-        solutions = zip(atoms, self.solver.solve(atoms), strict=True)
-        return np.array([self._admissible(row, solution) for row, solution in solutions])
+        weights = self.test_weights(atoms)
+        # A row that no client can have has no weight that would be enough, and is not solved.
+        can = np.isfinite(weights)
+        found = np.full(len(atoms), np.inf)
+        solutions = self.solver.solve(atoms[can], self.solver.t_of(weights[can]))
+        found[can] = [
+            self._admissible(row, weight, solution)
+            for row, weight, solution in zip(atoms[can], weights[can], solutions, strict=True)
+        ]
+        return found
 
-    def _admissible(self, row: Bools, solution: Solution) -> float:
-        """The solution's threshold, or +inf if suppressed records could make it too low."""
-        if self.hopeless is not None and (row & self.hopeless).any():
+    def _admissible(self, row: Bools, weight: float, solution: Solution) -> float:
+        """The solution's threshold, or +inf if suppressed records could make it too low.
+
+        - `weight`: The weight of the test point in this row. Whether a group is hopeless was found
+          with the weights of the atoms that were seen, so that it is not known for a larger one.
+        """
+        if self.hopeless is not None and (
+            (row & self.hopeless).any() or weight > self.coreset.test
+        ):
             return np.inf
         if self.carriers is not None:
             doubtful = self.carriers & solution.infinite_atoms
@@ -154,16 +179,17 @@ class Simultaneous:
         share most of the work.
         """
         atoms = find_atoms(rows)
-        ratio = float(self.alpha / (1 - self.alpha))
-        t = rng.uniform(-ratio * self.solver.t, self.solver.t, size=len(rows))
+        weights = self.test_weights(atoms.membership)
+        top = self.solver.t_of(weights)[atoms.index]
+        t = rng.uniform(-float(self.alpha / (1 - self.alpha)), 1.0, size=len(rows)) * top
         values = np.empty(len(rows))
-        for i, row in enumerate(atoms.membership):
+        for i, (row, weight) in enumerate(zip(atoms.membership, weights.tolist(), strict=True)):
             mine = np.flatnonzero(atoms.index == i)
             order = mine[np.argsort(t[mine])]
-            values[order] = self._steps(row, t[order])
+            values[order] = self._steps(row, weight, t[order]) if np.isfinite(weight) else np.inf
         return values
 
-    def _steps(self, row: Bools, t: Floats) -> Floats:
+    def _steps(self, row: Bools, weight: float, t: Floats) -> Floats:
         """The thresholds of one atom at ascending values of the dual variable t.
 
         The threshold never falls as t rises. Where the two ends of a span have the same threshold,
@@ -179,7 +205,7 @@ class Simultaneous:
                     # No record limits this row's threshold from below, so it is -inf. (A threshold
                     # of +inf means that no record limits it from above.)
                     solution = replace(solution, threshold=-np.inf)
-                values[i] = self._admissible(row, solution)
+                values[i] = self._admissible(row, weight, solution)
             halves = []
             for low, high in spans:
                 if values[low] == values[high]:

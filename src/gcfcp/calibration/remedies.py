@@ -1,0 +1,172 @@
+"""What would make thresholds finite: every remedy here was tried before it is named.
+
+With W_G the weight of a group and I_G its part at +inf, suppressed records included in both, and
+w_G the weight of the test point, the group has a finite threshold on its own if and only if
+(1 - alpha)(W_G + w_G) <= W_G - I_G. A remedy changes something of this: the mixture, the rule,
+alpha, or the numbers of records. If a client has f times as many records, its records of each kind
+grow by the same factor, and the weight of each of them falls.
+
+Cost: some evaluations of the condition for each remedy. Where groups overlap, the atoms that are
+infinite are solved again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from gcfcp.arrays import Bools, Floats
+from gcfcp.calibration.correction import chosen, test_weights
+from gcfcp.calibration.problem import Problem, shares_of
+from gcfcp.thresholds import Simultaneous, ThresholdTable
+
+_MOST = 2**40  # No remedy asks for more records than this, nor for a larger factor.
+_ALPHAS = [  # All numbers between 0 and 1 of three digits, in ascending order.
+    Fraction(digits, 10**places) for places in range(8, 2, -1) for digits in range(100, 1000)
+]
+_DOMINATES = 2.0  # A client is named if it makes the correction this many times as large.
+
+
+def finite_alone(
+    problem: Problem,
+    *,
+    alpha: Fraction | None = None,
+    rule: str | None = None,
+    shares: Sequence[Fraction] | None = None,
+    factors: Floats | float = 1.0,
+    correction: str | None = None,
+) -> Bools:
+    """Which groups would have a finite threshold on their own, bool (G,), if this were different.
+
+    - `factors`: How many times as many records all clients have, or each of them, (K,).
+    """
+    return _charged(problem, alpha, rule, shares, factors, correction)[0]
+
+
+def test_records(problem: Problem, shares: Sequence[Fraction] | None = None) -> float:
+    """The largest weight of the test point in any group, in records, under these shares."""
+    return float(_charged(problem, shares=shares)[1].max() * problem.sizes.n.sum())
+
+
+def _charged(
+    problem: Problem,
+    alpha: Fraction | None = None,
+    rule: str | None = None,
+    shares: Sequence[Fraction] | None = None,
+    factors: Floats | float = 1.0,
+    correction: str | None = None,
+) -> tuple[Bools, Floats]:
+    """Which groups would be finite on their own, and the weight of the test point in each."""
+    alpha = problem.alpha if alpha is None else alpha
+    rule = problem.rule if rule is None else rule
+    sizes = replace(problem.sizes, n=problem.sizes.n * factors)
+    if shares is not None:
+        sizes = replace(sizes, shares=np.array([float(p) for p in shares]))
+    kind = problem.correction.kind if correction is None else correction
+    inside = chosen(sizes, alpha, rule, kind)
+    rate = sizes.rates(inside)
+    atoms = problem.coreset.membership
+    test, _ = test_weights(sizes, rate, inside, alpha, rule, kind, atoms)
+    return problem.tally.finite_alone(rate * factors, test, alpha), test
+
+
+def least(enough: Callable[[int], bool], most: int = _MOST) -> int | None:
+    """The smallest whole number from 1 to `most` that is enough; None if there is none.
+
+    If a number is enough, so is every larger one.
+    """
+    high = 1
+    while not enough(high):
+        if high == most:
+            return None
+        high = min(2 * high, most)
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def records_missing(problem: Problem, g: int) -> tuple[int, float] | tuple[None, None]:
+    """The records that group g lacks, and the factor by which all clients must grow to have them.
+
+    Both are None if no growth is enough, as where too many scores are at +inf.
+    """
+    tally = problem.tally
+    held = int((tally.described + tally.suppressed)[:, g].sum())
+    if not held:
+        return None, None
+    more = least(lambda m: bool(finite_alone(problem, factors=1 + m / held)[g]))
+    return (None, None) if more is None else (more, 1 + more / held)
+
+
+def dearest_client(problem: Problem) -> tuple[int, float] | None:
+    """The client that makes the correction large, and how many times as large it makes it.
+
+    That is the client with the heaviest records, if it has a larger share of the mixture than of
+    the records, and the mixture that is in proportion to the records would cost at most half.
+    """
+    weight = problem.sizes.omega
+    k = int(np.argmax(weight))
+    cheaper = test_records(problem, shares_of(problem.summaries, "proportional"))
+    times = problem.correction.records / cheaper if cheaper else 1.0
+    return (k, times) if len(weight) > 1 and times >= _DOMINATES else None
+
+
+def needed_at(problem: Problem, k: int, wanted: Bools) -> int | None:
+    """How many records client k alone would have to have, so that the wanted groups are finite."""
+    n = problem.summaries[k].n
+
+    def enough(more: int) -> bool:
+        factors = np.ones(len(problem.summaries))
+        factors[k] = (n + more) / n
+        return bool(finite_alone(problem, factors=factors)[wanted].all())
+
+    more = least(enough)
+    return None if more is None else n + more
+
+
+def least_alpha(problem: Problem, g: int, tried: dict[Fraction, Bools]) -> float:
+    """The smallest alpha of three digits at which group g is finite on its own; 1 if none is.
+
+    - `tried`: What was found for other groups: which of them are finite at an alpha.
+    """
+
+    def enough(i: int) -> bool:
+        alpha = _ALPHAS[i - 1]
+        if alpha not in tried:
+            tried[alpha] = finite_alone(problem, alpha=alpha)
+        return bool(tried[alpha][g])
+
+    found = least(enough, len(_ALPHAS))
+    return 1.0 if found is None else float(_ALPHAS[found - 1])
+
+
+def growth_for_all(problem: Problem, table: ThresholdTable) -> float | None:
+    """The factor by which all clients must grow so that every atom is finite, in steps of 1 %.
+
+    None if no growth is enough, or if it cannot be told here. If all clients grow alike and none of
+    them is in T, or there is only one, the weights of the atoms stay as they are and that of the
+    test point is divided by the factor. So the infinite atoms are solved with a lighter test point.
+    """
+    source = table.source
+    active = problem.sizes.shares > 0
+    if not isinstance(source, Simultaneous) or (problem.inside & active).any() > (
+        active.sum() == 1
+    ):
+        return None
+    if problem.tally.suppressed.any():
+        return None  # Which groups are hopeless would change too.
+    rows = table.membership[np.isposinf(table.thresholds_by_atom)]
+    weights = source.test_weights(rows)
+
+    def enough(percent: int) -> bool:
+        t = source.solver.t_of(weights / (1 + percent / 100))
+        return all(math.isfinite(s.threshold) for s in source.solver.solve(rows, t))
+
+    percent = least(enough, 10**7)
+    return None if percent is None else 1 + percent / 100

@@ -160,7 +160,7 @@ def chosen(sizes: Sizes, alpha: Fraction, rule: str, correction: str) -> Bools:
         return np.ones(len(sizes.n), dtype=bool)
     together = rule == "simultaneous" and sizes.groups > 1
     # Beyond the limit only one client by itself can be in T, and the product cannot overflow.
-    x = float(min(factor_inside(sizes.groups, alpha), 10**9)) if together else 1.0
+    x = float(min(factor_inside(sizes.groups, alpha), Fraction(10**9))) if together else 1.0
     odds = float(alpha / (1 - alpha))
     y = max(1.0, odds) if together else odds
     active = np.flatnonzero(sizes.shares > 0)
@@ -174,12 +174,12 @@ def chosen(sizes: Sizes, alpha: Fraction, rule: str, correction: str) -> Bools:
     if most == len(omega):
         lightest = float(shared.min())
         weight[-1] = lightest + x * (math.fsum(shared) - lightest)
-    inside = sizes.shares == 0
+    inside: Bools = np.array(sizes.shares == 0)
     inside[active[order[: int(np.argmin(weight))]]] = True
     return inside
 
 
-def test_weights(
+def charged_weights(
     sizes: Sizes,
     rate: Floats,
     inside: Bools,

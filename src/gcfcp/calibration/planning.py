@@ -194,10 +194,10 @@ def _note_on_the_mixture(problem: Problem) -> list[str]:
     if dearest is None:
         return []
     s, share = problem.summaries[dearest[0]], float(problem.shares[dearest[0]])
-    cheaper = remedies.test_records(problem, shares_of(problem.summaries, "proportional"))
+    cheaper = remedies.charged_records(problem, shares_of(problem.summaries, "proportional"))
     return [
-        f"under this mixture the test point weighs as {problem.correction.records:.3g} records, and "
-        f"as {cheaper:.3g} under mixture='proportional': {s.client} has {s.n:,} records for "
+        f"under this mixture the test point weighs as {problem.correction.records:.3g} records, "
+        f"and as {cheaper:.3g} under mixture='proportional': {s.client} has {s.n:,} records for "
         f"{share:.1%} of the mixture"
     ]
 
@@ -209,8 +209,8 @@ def _note_on_the_groups(problem: Problem) -> list[str]:
         return []
     about = "at most " if correction.gamma_ground == BOUNDED else ""
     note = (
-        f"the groups overlap in such a way that gamma is {about}{correction.gamma:.4g}, and one fit "
-        f"for all groups charges up to {correction.records:.3g} records; rule='max' charges "
+        f"the groups overlap in such a way that gamma is {about}{correction.gamma:.4g}, and one "
+        f"fit for all groups charges up to {correction.records:.3g} records; rule='max' charges "
         f"{1 / float(1 - problem.alpha):.3g}"
     )
     atoms = problem.coreset.membership

@@ -14,12 +14,12 @@ What suppressed records ask for. A client with a `min_count` does not describe s
 `summary.client`). Of the records in them the server knows only an upper bound H_G on their weight
 in each group G. It knows neither their scores nor their atoms, and counts them as scores of +inf.
 
-Let W_G be the weight of the described records in G. The requirement for a row with a finite
-threshold is that in each of its groups G the described records that are covered weigh at least
-(1 - alpha)(W_G + H_G + w_test), with w_test the weight of the test point in that row. They are then at least 1 - alpha of all records of G and the test
-point, wherever the suppressed records lie, and even if none of them is covered. (A record counts as
-covered if its score is at most its theta in the solution for that row, or if its threshold is +inf
-in any case.)
+Let W_G be the weight of the described records in G, and w_test that of the test point in a row. The
+requirement for a row with a finite threshold is that in each of its groups G the described records
+that are covered weigh at least (1 - alpha)(W_G + H_G + w_test). They are then at least 1 - alpha of
+all records of G and the test point, wherever the suppressed records lie, and even if none of them
+is covered. (A record counts as covered if its score is at most its theta in the solution for that
+row, or if its threshold is +inf in any case.)
 
 One group on its own (rule "max", and disjoint groups): weight H_G is put at +inf. The threshold is
 then the smallest t that satisfies the requirement as it stands. If the suppressed records were
@@ -77,9 +77,9 @@ from gcfcp.calibration.correction import (
     CORRECTIONS,
     Correction,
     Sizes,
+    charged_weights,
     chosen,
     correction_of,
-    test_weights,
 )
 from gcfcp.calibration.mixture import Mixture
 from gcfcp.calibration.pooling import Pool, pool_of, recompressed
@@ -181,7 +181,7 @@ class Tally:
         """
         W, infinite = self.weights(rate), self.infinite_weights(rate)
         finite: Bools = infinite + test <= float(alpha) * (W + test) * (1 + _ROUNDING)
-        return finite & (W > infinite)
+        return finite & (infinite < W)
 
 
 def _at_infinity(s: ClientSummary) -> Ints:
@@ -284,7 +284,9 @@ def problem_of(
         slack[np.unique(atom)] += added
     alive = np.flatnonzero(np.bincount(atom))
     atoms = pool.membership[alive]
-    test, charge = test_weights(sizes, weights.rate, inside, exact_alpha, rule, correction, atoms)
+    test, charge = charged_weights(
+        sizes, weights.rate, inside, exact_alpha, rule, correction, atoms
+    )
     carriers = hopeless = None
     if tally.suppressed.any():
         hopeless = tally.suppressed.any(axis=0) & ~tally.finite_alone(

@@ -20,7 +20,7 @@ from fractions import Fraction
 import numpy as np
 
 from gcfcp.arrays import Bools, Floats
-from gcfcp.calibration.correction import chosen, test_weights
+from gcfcp.calibration.correction import charged_weights, chosen
 from gcfcp.calibration.problem import Problem, shares_of
 from gcfcp.thresholds import Simultaneous, ThresholdTable
 
@@ -47,7 +47,7 @@ def finite_alone(
     return _charged(problem, alpha, rule, shares, factors, correction)[0]
 
 
-def test_records(problem: Problem, shares: Sequence[Fraction] | None = None) -> float:
+def charged_records(problem: Problem, shares: Sequence[Fraction] | None = None) -> float:
     """The largest weight of the test point in any group, in records, under these shares."""
     return float(_charged(problem, shares=shares)[1].max() * problem.sizes.n.sum())
 
@@ -70,7 +70,7 @@ def _charged(
     inside = chosen(sizes, alpha, rule, kind)
     rate = sizes.rates(inside)
     atoms = problem.coreset.membership
-    test, _ = test_weights(sizes, rate, inside, alpha, rule, kind, atoms)
+    test, _ = charged_weights(sizes, rate, inside, alpha, rule, kind, atoms)
     return problem.tally.finite_alone(rate * factors, test, alpha), test
 
 
@@ -112,7 +112,7 @@ def dearest_client(problem: Problem) -> tuple[int, float] | None:
     """
     weight = problem.sizes.omega
     k = int(np.argmax(weight))
-    cheaper = test_records(problem, shares_of(problem.summaries, "proportional"))
+    cheaper = charged_records(problem, shares_of(problem.summaries, "proportional"))
     times = problem.correction.records / cheaper if cheaper else 1.0
     return (k, times) if len(weight) > 1 and times >= _DOMINATES else None
 

@@ -93,13 +93,12 @@ def _without_sites(summary: ClientSummary) -> Bools:
 def _covered(summary: ClientSummary, thresholds: Floats) -> Floats:
     """How many records of each atom are covered at least, (a,)."""
     atom = np.repeat(np.arange(len(summary.errors)), np.diff(summary.start))
-    inside = np.where(summary.values <= thresholds[atom], summary.counts, 0)
-    covered = np.bincount(atom, inside, minlength=len(summary.errors))
-    if summary.representative == "mean":
-        covered = np.where(
-            np.isposinf(thresholds), covered, np.maximum(covered - summary.errors, 0)
-        )
-    return covered
+    inside = np.where(summary.values <= thresholds[atom], summary.counts, 0).astype(np.float64)
+    covered: Floats = np.bincount(atom, inside, minlength=len(summary.errors)).astype(np.float64)
+    if summary.representative == "upper":
+        return covered
+    lowered = np.maximum(covered - summary.errors, 0.0)
+    return np.where(np.isposinf(thresholds), covered, lowered)
 
 
 def _share(which: Bools, counts: Ints, member: Bools) -> float:

@@ -164,10 +164,9 @@ def _basis(rows: Floats) -> tuple[Ints, Floats]:
             reduced = left[below] - np.outer(left[below, pivot] / row[pivot], row)
             left[below] = np.where(np.abs(reduced) < _ZERO, 0.0, reduced)
     basis = np.array(order, dtype=np.int64)
-    square = rows[np.ix_(basis, columns)]
-    coordinates: Floats = np.linalg.solve(square.T, rows[:, columns].T).T
-    coordinates[np.abs(coordinates) < _ZERO] = 0.0
-    return basis, coordinates
+    reduced = rows[:, columns]
+    coordinates = np.linalg.solve(reduced[basis].T, reduced.T).T
+    return basis, np.where(np.abs(coordinates) < _ZERO, 0.0, coordinates)
 
 
 # --- One component -------------------------------------------------------------------------------

@@ -101,11 +101,11 @@ class Groups:
             predicates = names.values()
         object.__setattr__(self, "sites", _sites.checked(sites))
         object.__setattr__(self, "names", _checked_names(names, self.sites))
-        checked = _checked_predicates(self._others, predicates)
-        object.__setattr__(self, "predicates", checked if self._others else None)
+        checked = _checked_predicates(self.others, predicates)
+        object.__setattr__(self, "predicates", checked if self.others else None)
 
     @property
-    def _others(self) -> tuple[str, ...]:
+    def others(self) -> tuple[str, ...]:
         """The names of the groups that are not sites."""
         return self.names[: len(self.names) - len(self.sites)]
 
@@ -163,10 +163,10 @@ class Groups:
         """The text of a groups file for this family. Reading it gives the same fingerprint."""
         sites = f"sites = {_toml_list(self.sites)}\n" if self.sites else ""
         if self.predicates is None:
-            return (f"names = {_toml_list(self._others)}\n" if self._others else "") + sites
+            return (f"names = {_toml_list(self.others)}\n" if self.others else "") + sites
         lines = (
             f"{_toml_string(name)} = {_toml_string(predicate)}\n"
-            for name, predicate in zip(self._others, self.predicates, strict=True)
+            for name, predicate in zip(self.others, self.predicates, strict=True)
         )
         return sites + "[groups]\n" + "".join(lines)
 
@@ -220,7 +220,7 @@ class Groups:
     @property
     def conditions(self) -> tuple[str, ...]:
         """The condition of each group, and "" for a group that has none."""
-        return (self.predicates or ("",) * len(self._others)) + ("",) * len(self.sites)
+        return (self.predicates or ("",) * len(self.others)) + ("",) * len(self.sites)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -229,7 +229,7 @@ class Groups:
         polars finds the columns of conditions and must be installed for that.
         """
         if self.predicates is None:
-            return self._others
+            return self.others
         roots = (root for expr in self._expressions for root in expr.meta.root_names())
         return tuple(dict.fromkeys(roots))
 
@@ -241,7 +241,7 @@ class Groups:
         the data.
         """
         predicates = None if self.predicates is None else ("TRUE", *self.predicates)
-        return Groups((name, *self._others), predicates, sites=self.sites)
+        return Groups((name, *self.others), predicates, sites=self.sites)
 
     def membership(self, data: Any, site: Any = None) -> Bools:
         """Which rows belong to which groups: a bool matrix (n, G), from a data frame.
@@ -262,17 +262,17 @@ class Groups:
         table = table_of(data)
         self._check_columns([str(c) for c in getattr(table, "columns", table)])
         columns: list[tuple[Bools, int]] = []
-        if not self._others:
+        if not self.others:
             n = rows_of(table)
-        elif self.predicates is None and plain.is_plain(table, self._others):
-            n, columns = plain.read(table, self._others)
+        elif self.predicates is None and plain.is_plain(table, self.others):
+            n, columns = plain.read(table, self.others)
         else:
             n, columns = self._evaluated(table)
         out = np.empty((n, len(self)), dtype=np.bool_)
         if self.sites:
             out[:, len(columns) :] = _sites.columns(self.sites, site, n)
         nulls: dict[str, int] = {}
-        for g, (name, (column, missing)) in enumerate(zip(self._others, columns, strict=True)):
+        for g, (name, (column, missing)) in enumerate(zip(self.others, columns, strict=True)):
             out[:, g] = column
             if missing:
                 nulls[name] = missing
@@ -307,8 +307,8 @@ class Groups:
         self._check_site(site)
         if not self.sites:
             return self.check(membership, label_dependent=label_dependent)
-        matrix = self._matrix(membership, label_dependent, (self._others, self.names))
-        others = len(self._others)
+        matrix = self._matrix(membership, label_dependent, (self.others, self.names))
+        others = len(self.others)
         own = _sites.columns(self.sites, site, len(matrix))
         if label_dependent:
             own = np.broadcast_to(own[:, None, :], (*matrix.shape[:2], len(self.sites)))
@@ -391,17 +391,17 @@ class Groups:
         import polars as pl
 
         if self.predicates is None:
-            return [pl.col(name) for name in self._others]
-        parsed = zip(self._others, self.predicates, strict=True)
+            return [pl.col(name) for name in self.others]
+        parsed = zip(self.others, self.predicates, strict=True)
         return [parse(name, predicate) for name, predicate in parsed]
 
     def _check_columns(self, present: list[str]) -> None:
         """Raise an error if a group needs a column that is not among those present."""
         if self.predicates is None:
-            roots = [[name] for name in self._others]
+            roots = [[name] for name in self.others]
         else:
             roots = [expr.meta.root_names() for expr in self._expressions]
-        for name, columns in zip(self._others, roots, strict=True):
+        for name, columns in zip(self.others, roots, strict=True):
             for column in columns:
                 if column not in present:
                     raise GCFCPError(
@@ -416,7 +416,7 @@ class Groups:
         frame = frame.fill_nan(None)
         columns = [
             self._evaluate(frame, name, expr)
-            for name, expr in zip(self._others, self._expressions, strict=True)
+            for name, expr in zip(self.others, self._expressions, strict=True)
         ]
         return n, [(c.fill_null(False).to_numpy(), c.null_count()) for c in columns]
 

@@ -81,7 +81,9 @@ def test_fedcp_with_shares_like_n_plus_one_is_the_published_rank(sizes, alpha, t
     scores = np.sort(np.concatenate([c[0] for c in clients]))
     rank = math.ceil((1 - Fraction(alpha).limit_denominator(1000)) * (len(scores) + len(sizes)))
     expected = scores[rank - 1] if rank <= len(scores) else math.inf
-    result = methods.fedcp(clients, alpha, "proportional")
+    total = len(scores) + len(sizes)
+    shares = [Fraction(n + 1, total) for n in sizes]
+    result = methods.fedcp(clients, alpha, shares)
     assert result.thresholds(clients[0][1][:1]).item() == expected
 
 

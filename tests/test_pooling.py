@@ -14,7 +14,7 @@ from scipy.optimize import linprog
 
 from gcfcp import GCFCPError, GCFCPWarning, Groups, checks, merge, summarize
 from gcfcp.calibration import SUMMARIES, in_order, misfits, mixture, pool_of, problem_of
-from gcfcp.calibration.problem import Tally, Weights, carried, shares_of
+from gcfcp.calibration.problem import carried, shares_of
 from gcfcp.solver import combined
 
 TWO = Groups(["all", "a"])
@@ -39,15 +39,14 @@ def client(name, n, seed=0, groups=TWO, **options):
 )
 def test_weights_are_whole_numbers_in_the_ratio_of_the_paper(sizes, mixture, alpha):
     summaries = in_order(client(f"k{i}", n) for i, n in enumerate(sizes))
-    K = len(sizes)
-    total = sum(n + 1 for n in sizes)
-    pi = [Fraction(1, K) if mixture == "uniform" else Fraction(n + 1, total) for n in sizes]
+    K, total = len(sizes), sum(sizes)
+    pi = [Fraction(1, K) if mixture == "uniform" else Fraction(n, total) for n in sizes]
     assert shares_of(summaries, mixture) == pi
-    weights = Weights.of(summaries, pi, alpha)
+    problem = problem_of(summaries, alpha, mixture, correction="paper")
+    weights, rates = problem.weights, [p / (n + 1) for p, n in zip(pi, sizes, strict=True)]
     unit = Fraction(weights.unit)
-    rates = [p / (n + 1) for p, n in zip(pi, sizes, strict=True)]
     assert [Fraction(r) for r in weights.rate] == [r * unit for r in rates]
-    assert Fraction(weights.test) == sum(rates) * unit
+    assert [Fraction(t) for t in problem.charged.most] == [sum(rates) * unit] * 2
     assert all(r.is_integer() for r in weights.rate)
     assert math.gcd(*map(int, weights.rate)) == 1
 
@@ -55,26 +54,42 @@ def test_weights_are_whole_numbers_in_the_ratio_of_the_paper(sizes, mixture, alp
 def test_weights_beyond_whole_numbers_are_right_to_rounding():
     sizes = [97, 89, 83, 79, 73, 71, 67, 61, 59, 53, 47, 43, 41, 37]
     summaries = in_order(client(f"k{i:02d}", n - 1) for i, n in enumerate(sizes))
-    weights = Weights.of(summaries, shares_of(summaries, "uniform"), Fraction(1, 10))
-    exact = [Fraction(1, len(sizes)) / n for n in sizes]
+    problem = problem_of(summaries, Fraction(1, 10), "uniform", correction="paper")
+    weights, exact = problem.weights, [Fraction(1, len(sizes)) / n for n in sizes]
     assert weights.rate / weights.unit == pytest.approx([float(r) for r in exact], rel=1e-15)
-    assert weights.test / weights.unit == pytest.approx(float(sum(exact)), rel=1e-15)
+    assert problem.charged.most / weights.unit == pytest.approx([float(sum(exact))] * 2, rel=1e-15)
 
 
 def test_a_region_weighs_as_its_members_with_a_proportional_mixture():
     parts = [client("a", 10), client("b", 20, 1)]
     region, other = merge(parts, "region"), client("c", 30, 2)
-    apart = in_order([*parts, other])
-    together = in_order([region, other])
+    mixture = {"a": Fraction(1, 6), "b": Fraction(1, 3), "c": 0.5}
+    for rule in ("simultaneous", "max"):
+        apart = problem_of([*parts, other], Fraction(1, 10), mixture, rule=rule)
+        together = problem_of([region, other], 0.1, {"region": 0.5, "c": 0.5}, rule=rule)
+        a, b, c = apart.weights.rate / apart.weights.unit
+        assert a == b == 0.5 / 30
+        assert (together.weights.rate / together.weights.unit).tolist() == [c, a]
+        assert (together.charged.most / together.weights.unit).tolist() == pytest.approx(
+            (apart.charged.most / apart.weights.unit).tolist(), rel=1e-15
+        )
+    ordered = in_order([region, other])
+    assert shares_of(ordered, "uniform") == [Fraction(1, 3), Fraction(2, 3)]
+    assert shares_of(ordered, "proportional") == [Fraction(1, 2), Fraction(1, 2)]
+
+
+def test_with_the_papers_weight_a_region_has_one_test_point_for_each_member():
+    parts = [client("a", 10), client("b", 20, 1)]
+    region, other = merge(parts, "region"), client("c", 30, 2)
     mixture = {"a": Fraction(11, 64), "b": Fraction(21, 64), "c": 0.5}
-    exact = Weights.of(apart, shares_of(apart, mixture), Fraction(1, 10))
-    merged = Weights.of(together, shares_of(together, {"region": 0.5, "c": 0.5}), Fraction(1, 10))
-    assert exact.rate[0] == exact.rate[1]
-    a, c = exact.rate[0] / exact.unit, exact.rate[2] / exact.unit
-    assert (merged.rate / merged.unit).tolist() == pytest.approx([c, a], rel=1e-15)
-    assert merged.test / merged.unit == pytest.approx(exact.test / exact.unit, rel=1e-15)
-    assert shares_of(together, "uniform") == [Fraction(1, 3), Fraction(2, 3)]
-    assert shares_of(together, "proportional") == [Fraction(31, 63), Fraction(32, 63)]
+    apart = problem_of([*parts, other], 0.1, mixture, correction="paper")
+    together = problem_of([region, other], 0.1, {"region": 0.5, "c": 0.5}, correction="paper")
+    a, b, c = apart.weights.rate / apart.weights.unit
+    assert a == b
+    assert (together.weights.rate / together.weights.unit).tolist() == pytest.approx([c, a])
+    assert (together.charged.most / together.weights.unit).tolist() == pytest.approx(
+        (apart.charged.most / apart.weights.unit).tolist()
+    )
 
 
 # --- Mixtures -------------------------------------------------------------------------------------
@@ -256,7 +271,7 @@ def test_unknown_ways_to_merge_are_an_error():
 def test_mass_is_conserved(how):
     summaries = [client(f"k{i}", 100 + i, i, delta=10) for i in range(3)]
     problem = problem_of(summaries, 0.1, "uniform", how, None)
-    expected = sum(Fraction(s.n, 3 * (s.n + 1)) for s in summaries)
+    expected = sum(Fraction(s.n, 3 * s.n) for s in summaries)
     total = problem.coreset.weights.sum() / problem.weights.unit
     assert total == pytest.approx(float(expected), rel=1e-12)
     starts = problem.coreset.start
@@ -267,23 +282,21 @@ def test_mass_is_conserved(how):
 # --- Groups on their own --------------------------------------------------------------------------
 
 
-def test_the_least_alpha_is_where_a_group_becomes_finite():
+def test_a_group_is_finite_from_the_rank_on():
     rng = np.random.default_rng(0)
     membership = rng.random((60, 3)) < [1.0, 0.5, 0.1]
     scores = np.where(rng.random(60) < 0.03, np.inf, rng.random(60))
-    s = in_order([summarize(scores, membership, groups=Groups(["a", "b", "c"]), client="k")])
-    weights = Weights.of(s, [Fraction(1)], Fraction(1, 10))
-    tally = Tally.of(s)
+    told = [summarize(scores, membership, groups=Groups(["a", "b", "c"]), client="k")]
     for g in range(3):
         n = int(membership[:, g].sum())
         infinite = int(np.isinf(scores[membership[:, g]]).sum())
-        assert tally.described[0, g] == n
-        assert tally.infinite[0, g] == infinite
         least = Fraction(infinite + 1, n + 1)
-        assert tally.least_alpha(weights)[g] == pytest.approx(float(least), rel=1e-15)
         if least < 1:
-            assert tally.finite_alone(weights, least)[g]
-            assert not tally.finite_alone(weights, least - Fraction(1, 10**9))[g]
+            problem = problem_of(told, least, "uniform")
+            assert problem.tally.described[0, g] == n
+            assert problem.tally.infinite[0, g] == infinite
+            assert problem.finite_alone[g]
+            assert not problem_of(told, least - Fraction(1, 10**9), "uniform").finite_alone[g]
 
 
 # --- Suppressed records ---------------------------------------------------------------------------
@@ -339,8 +352,7 @@ def test_suppressed_weight_is_at_infinity_in_every_group_that_can_be_finite(alph
     assert free.any()
     # No atom of a hopeless group is a carrier.
     assert not (coreset.membership[problem.carriers] & problem.hopeless).any()
-    alone = problem.tally.finite_alone(problem.weights, problem.alpha)
-    assert np.array_equal(problem.hopeless, ~alone & (needed > 0))
+    assert np.array_equal(problem.hopeless, ~problem.finite_alone & (needed > 0))
 
 
 def test_without_suppressed_records_nothing_is_carried():
@@ -354,7 +366,7 @@ def test_an_uncovered_record_weighs_on_the_client_only():
     with pytest.warns(GCFCPWarning):
         s = summarize(scores, rows, groups=TWO, client="k")
     problem = problem_of([s], 0.1, "uniform", "pool", None)
-    assert problem.weights.test / problem.weights.unit == 0.25
+    assert (problem.charged.most / problem.weights.unit).tolist() == [0.25, 0.25]
     assert problem.tally.described.tolist() == [[2, 1]]
 
 
@@ -426,7 +438,7 @@ def test_a_mixture_that_cannot_be_read_is_refused(text, words):
 def test_weights_that_cannot_be_whole_are_scaled_to_1():
     """Weights of very different size would fall below the tolerances of the solver."""
     told = in_order([client(f"k{i}", n) for i, n in enumerate((101, 103, 107, 109, 113, 127, 131))])
-    shares = shares_of(told, dict(zip([s.client for s in told], [1 / 7] * 7, strict=True)))
-    weights = Weights.of(told, shares, checks.alpha(0.123456789))
-    assert weights.rate.max() == 1.0
-    assert weights.test == pytest.approx(weights.rate.sum())
+    shares = dict(zip([s.client for s in told], [1 / 7] * 7, strict=True))
+    problem = problem_of(told, 0.123456789, shares, correction="paper")
+    assert problem.weights.rate.max() == 1.0
+    assert problem.charged.most == pytest.approx([problem.weights.rate.sum()] * 2)

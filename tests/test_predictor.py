@@ -288,7 +288,7 @@ def test_the_file_can_be_read_by_people(tmp_path):
         assert entry["groups"] == list(record.groups)
         assert entry["threshold"] == record.threshold
     provenance = read["provenance"]
-    assert (provenance["alpha"], provenance["mixture"]) == (0.1, "uniform")
+    assert (provenance["alpha"], provenance["mixture"]) == (0.1, "proportional")
     assert (provenance["merge"], provenance["recompression_delta"]) == ("recompress", 50.0)
     assert provenance["model"] == "sha256:12"
     assert [c["client"] for c in provenance["clients"]] == ["k0", "k1"]
@@ -296,7 +296,7 @@ def test_the_file_can_be_read_by_people(tmp_path):
     assert [g["group"] for g in provenance["guarantee"]] == ["all", "even", "late"]
     infinite = Predictor(THR(), calibrated(THR(), n=3)).to_json()
     assert '"threshold": "inf"' in infinite
-    assert "too few records" in infinite
+    assert "has 6 records and needs" in infinite
     assert "NaN" not in infinite
     assert "Infinity" not in infinite
 

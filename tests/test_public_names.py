@@ -42,8 +42,8 @@ def test_the_public_names_are_exactly_these():
 SIGNATURES = {
     "summarize": "scores membership *groups *client *delta=250 *representative='upper' "
     "*min_count=1 *score=None *model=None *absent=()",
-    "plan": "summaries alpha=0.1 mixture='uniform'",
-    "calibrate": "summaries alpha mixture='uniform' merge='pool' *rule='simultaneous'",
+    "plan": "summaries alpha=0.1 mixture='proportional'",
+    "calibrate": "summaries alpha mixture='proportional' merge='pool' *rule='simultaneous'",
     "Calibration.thresholds": "self membership threshold_rng=None",
     "Calibration.retarget": "self mixture=None alpha=None",
     "Calibration.without": "self *clients",
@@ -96,7 +96,10 @@ def test_calls_are_as_published(name):
 
 def test_published_attributes_are_there():
     for owner, names in {
-        gcfcp.Calibration: ["table", "guarantee", "thresholds", "retarget", "without"],
+        gcfcp.Calibration: [
+            *("table", "guarantee", "correction", "thresholds", "retarget", "without"),
+            "unseen_site",
+        ],
         gcfcp.ClientSummary: ["disclosure", "absent", "possible"],
         gcfcp.Groups: ["names", "predicates", "sites", "others", "conditions", "fingerprint"],
         gcfcp.TDigest: ["means", "weights", "error", "merge", "cdf", "quantile"],

@@ -85,7 +85,7 @@ def test_an_alpha_without_a_small_denominator_leaves_weights_as_they_are():
     alpha = Fraction(math.pi / 30)
     pieces, _, t = pieces_of(coreset_of([[1.0, 2.0]], [4.0, 5.0], 7.0), alpha)
     cut = float(1 - alpha)
-    assert t == cut * 7
+    assert t == float((1 - alpha) * 7)
     assert pieces.slopes.tolist() == [0 - cut * 9, 4 - cut * 9, 9 - cut * 9]
     assert pieces.weight.tolist() == [9.0]
 

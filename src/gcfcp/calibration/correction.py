@@ -24,8 +24,9 @@ mostly 2 to 4 for all groups together, however many clients there are.
 
 How T is chosen. For any threshold on omega_k it is best to put just the clients above it into T, so
 that only the K + 1 prefixes of the clients in descending order of omega_k are tried. The least
-weight wins. For the simultaneous rule y_A would depend on the memberships, and 1 stands in its
-place. An aggregate is never in T: the mixture within it is in proportion to the records of its
+weight wins. For the simultaneous rule y_A would depend on the memberships. The least that it can
+be, alpha / (1 - alpha), stands in its place, so that a client is in T only where that is better for
+all groups. An aggregate is never in T: the mixture within it is in proportion to the records of its
 members, and all of its records weigh pi_R / n_R.
 
 `correction="paper"` has all clients in T, with the paper's own weight for every rule and group.
@@ -161,8 +162,7 @@ def chosen(sizes: Sizes, alpha: Fraction, rule: str, correction: str) -> Bools:
     together = rule == "simultaneous" and sizes.groups > 1
     # Beyond the limit only one client by itself can be in T, and the product cannot overflow.
     x = float(min(factor_inside(sizes.groups, alpha), Fraction(10**9))) if together else 1.0
-    odds = float(alpha / (1 - alpha))
-    y = max(1.0, odds) if together else odds
+    y = float(alpha / (1 - alpha))
     active = np.flatnonzero(sizes.shares > 0)
     omega, shared, single = sizes.omega[active], sizes.shared[active], sizes.members[active] == 1
     # The clients that may be in T, in descending order, and after them all others.
@@ -179,6 +179,23 @@ def chosen(sizes: Sizes, alpha: Fraction, rule: str, correction: str) -> Bools:
     return inside
 
 
+@dataclass(frozen=True)
+class Charged:
+    """What the test point weighs. By theorem 2 that may depend on the atom.
+
+    A group then has the weights of its atoms, and those of the largest and smallest weight count.
+    """
+
+    most: Floats  # (G,): The largest weight of the test point in an atom of each group.
+    least: Floats  # (G,): The smallest one. Below it no atom of the group can be finite.
+    charge: Charge | None  # The weight by atom; None if it is the same in all atoms of a group.
+
+    @classmethod
+    def alike(cls, weights: Floats) -> Charged:
+        """The same weight in all atoms of a group, (G,)."""
+        return cls(weights, weights, None)
+
+
 def charged_weights(
     sizes: Sizes,
     rate: Floats,
@@ -187,34 +204,38 @@ def charged_weights(
     rule: str,
     correction: str,
     atoms: Bools,
-) -> tuple[Floats, Charge | None]:
-    """The weight of the test point in each group (G,), in the unit of `rate`.
-
-    By theorem 2 the weight may depend on the atom. It is then returned as a `Charge` too, and the
-    weight of a group is the largest one of its atoms.
+) -> Charged:
+    """The weight of the test point in each group, in the unit of `rate`.
 
     - `rate`: (K,): The weight of a record of each client, in any unit.
     - `inside`: T.
     - `atoms`: (a, G): The atoms of the records.
     """
     if correction == "paper":
-        return np.full(sizes.groups, math.fsum(sizes.members * rate)), None
+        return Charged.alike(np.full(sizes.groups, math.fsum(sizes.members * rate)))
     keep = 1 - alpha
     if rule == "max":
         within = np.where(inside, rate, 0.0) @ sizes.possible
         # The product is divided only once, so that whole numbers stay whole where they can.
-        return within + _heaviest(rate, ~inside, sizes) * keep.denominator / keep.numerator, None
+        behind = _heaviest(rate, ~inside, sizes) * keep.denominator / keep.numerator
+        return Charged.alike(within + behind)
     x = factor_inside(sizes.groups, alpha)
     within = rate[inside & (rate > 0)]
     if inside.all():
         lightest = float(within.min())
         total = lightest + times(x, math.fsum(within) - lightest)
-        return np.full(sizes.groups, total), None
+        return Charged.alike(np.full(sizes.groups, total))
     distinct, index = np.unique(sizes.possible, axis=0, return_inverse=True)
     outside = np.zeros(len(distinct))
     np.maximum.at(outside, index.ravel(), np.where(inside, 0.0, rate))
     charge = Charge(alpha, times(x, math.fsum(within)), outside, distinct)
-    return np.where(atoms, charge.weights(atoms, atoms)[:, None], 0.0).max(axis=0), charge
+    by_atom = charge.weights(atoms, atoms)[:, None]
+    absent = ~atoms.any(axis=0)  # No record is in these groups, and no weight is enough for them.
+    return Charged(
+        np.where(absent, np.inf, np.where(atoms, by_atom, 0.0).max(axis=0)),
+        np.where(atoms, by_atom, np.inf).min(axis=0),
+        charge,
+    )
 
 
 def _heaviest(rate: Floats, which: Bools, sizes: Sizes) -> Floats:

@@ -176,7 +176,9 @@ def _theorem(problem: Problem) -> str:
 def _certified_errors(problem: Problem) -> Floats:
     """sum_{A in G} W_A epsilon_A / D of each group, float (G,), with the errors that occurred."""
     by_group = problem.slack @ problem.pool.membership
-    errors: Floats = by_group / (problem.tally.weights(problem.weights.rate) + problem.test)
+    errors: Floats = by_group / (
+        problem.tally.weights(problem.weights.rate) + problem.charged.least
+    )
     return errors
 
 
@@ -197,7 +199,7 @@ def _over_coverage(problem: Problem, epsilon: float, eta: float) -> Floats:
     mass = (problem.weights.rate / unit * n) @ seen
     step = max(
         *(math.pi / s.delta for s in problem.summaries),
-        float(problem.test.max()) / unit,
+        problem.coreset.test / unit,
         float(problem.coreset.weights.max()) / unit,
     )
     extra = np.full(len(mass), np.inf)

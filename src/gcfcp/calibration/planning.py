@@ -164,7 +164,7 @@ def _group_plans(problem: Problem) -> tuple[GroupPlan, ...]:
     weights, tally = problem.weights, problem.tally
     counts = tally.described.sum(axis=0)
     mass = weights.rate @ tally.described / weights.unit
-    charge = problem.test / weights.unit * problem.sizes.n.sum()
+    charge = problem.charged.most / weights.unit * problem.sizes.n.sum()
     alone = problem.finite_alone
     tried: dict[Fraction, Bools] = {}
     plans = []

@@ -75,6 +75,7 @@ from gcfcp.calibration import mixture as mixtures
 from gcfcp.calibration.clients import in_order
 from gcfcp.calibration.correction import (
     CORRECTIONS,
+    Charged,
     Correction,
     Sizes,
     charged_weights,
@@ -87,7 +88,6 @@ from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups, imbalances
 from gcfcp.solver import Coreset, combined
 from gcfcp.summary import ClientSummary
-from gcfcp.thresholds import Charge
 
 MERGES = ("pool", "recompress")
 """What `calibrate` can do with the clients' centroids: keep all of them, or compress them again."""
@@ -226,8 +226,7 @@ class Problem:
     sizes: Sizes  # What the correction depends on.
     inside: Bools  # (K,): Which clients are in T.
     weights: Weights
-    test: Floats  # (G,): The weight of the test point for each group, in units of weight.
-    charge: Charge | None  # The weight of the test point by atom, if it differs between atoms.
+    charged: Charged  # The weight of the test point, in units of weight.
     correction: Correction  # What was charged, in records.
     pool: Pool
     tally: Tally
@@ -244,8 +243,11 @@ class Problem:
 
     @property
     def finite_alone(self) -> Bools:
-        """Which groups have a finite threshold on their own, bool (G,)."""
-        return self.tally.finite_alone(self.weights.rate, self.test, self.alpha)
+        """Which groups have a finite threshold on their own, bool (G,).
+
+        If the weight of the test point depends on the atom, the atom with the smallest one decides.
+        """
+        return self.tally.finite_alone(self.weights.rate, self.charged.least, self.alpha)
 
 
 def problem_of(
@@ -284,21 +286,20 @@ def problem_of(
         slack[np.unique(atom)] += added
     alive = np.flatnonzero(np.bincount(atom))
     atoms = pool.membership[alive]
-    test, charge = charged_weights(
-        sizes, weights.rate, inside, exact_alpha, rule, correction, atoms
-    )
+    charged = charged_weights(sizes, weights.rate, inside, exact_alpha, rule, correction, atoms)
     carriers = hopeless = None
     if tally.suppressed.any():
         hopeless = tally.suppressed.any(axis=0) & ~tally.finite_alone(
-            weights.rate, test, exact_alpha
+            weights.rate, charged.most, exact_alpha
         )
         extra = _extra_weight(pool, alive, hopeless, weights.rate @ tally.suppressed)
         carriers = extra[alive] > 0
         atom, values, masses = _with_infinite(atom, values, masses, extra)
     atom, values, masses = combined(atom, values, masses)
     start = np.append(np.searchsorted(atom, alive), len(atom))
-    tests = test if charge is None else charge.weights(atoms, atoms)
-    worst = None if charge is None else max(imbalances(atoms, atoms), key=lambda i: i.gamma)
+    worst = max(imbalances(atoms, atoms), key=lambda i: i.gamma) if charged.charge else None
+    present = atoms.any(axis=0)
+    most = float(charged.most[present].max())
     return Problem(
         summaries=ordered,
         alpha=exact_alpha,
@@ -307,20 +308,19 @@ def problem_of(
         sizes=sizes,
         inside=inside,
         weights=weights,
-        test=test,
-        charge=charge,
+        charged=charged,
         correction=correction_of(
             sizes,
             [s.client for s in ordered],
             inside,
             rule,
             correction,
-            (float(tests.min()) / weights.unit, float(tests.max()) / weights.unit),
+            (float(charged.least[present].min()) / weights.unit, most / weights.unit),
             worst,
         ),
         pool=pool,
         tally=tally,
-        coreset=Coreset(atoms, start, values, masses, float(test.max())),
+        coreset=Coreset(atoms, start, values, masses, most),
         carriers=carriers,
         hopeless=hopeless,
         slack=slack,

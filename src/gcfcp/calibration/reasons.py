@@ -55,9 +55,7 @@ class _Reasons:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.alone = problem.finite_alone
         self.by_max = finite_alone(problem, rule="max")
-        self.of_group: dict[int, str] = {}
 
     def of(self, row: Bools, threshold: float) -> str:
         """Why an atom with these groups has no finite threshold, in one line."""
@@ -66,9 +64,9 @@ class _Reasons:
                 "scores of +inf in other atoms push the threshold of this atom to -inf, so that "
                 "its sets are empty: find out why scores are infinite"
             )
-        short = np.flatnonzero(row & ~self.alone)
+        short = np.flatnonzero(row & ~finite_alone(self.problem, row=row))
         if len(short):
-            return "; ".join(self._of_group(int(g)) for g in short)
+            return "; ".join(self._of_group(int(g), row) for g in short)
         alpha = f"alpha={float(self.problem.alpha):g}"
         remedy = (
             "rule='max' makes it finite"
@@ -80,11 +78,9 @@ class _Reasons:
             f"leaves too few for this combination of groups: {remedy}"
         )
 
-    def _of_group(self, g: int) -> str:
-        """Why group g has no finite threshold on its own, what it lacks, and what would help."""
-        if g not in self.of_group:
-            self.of_group[g] = f"{self._has(g)}{self._lacks(g)}{self._cause(g)}"
-        return self.of_group[g]
+    def _of_group(self, g: int, row: Bools) -> str:
+        """Why group g has no finite threshold in this row, what it lacks, and what would help."""
+        return f"{self._has(g)}{self._lacks(g, row)}{self._cause(g)}"
 
     def _has(self, g: int) -> str:
         """What the group has."""
@@ -96,10 +92,10 @@ class _Reasons:
         parts += [f"up to {suppressed:,} more suppressed"] * bool(suppressed)
         return f"group {self.problem.groups.names[g]!r} has {', '.join(parts)}"
 
-    def _lacks(self, g: int) -> str:
+    def _lacks(self, g: int, row: Bools) -> str:
         """How many records the group lacks."""
         alpha = f"alpha={float(self.problem.alpha):g}"
-        more, factor = records_missing(self.problem, g)
+        more, factor = records_missing(self.problem, g, row)
         if more is None or factor is None:
             return f", and more records of the same kind would not be enough for {alpha}"
         each = "" if len(self.problem.summaries) == 1 else " at every site alike"

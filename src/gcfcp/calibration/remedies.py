@@ -20,7 +20,7 @@ from fractions import Fraction
 import numpy as np
 
 from gcfcp.arrays import Bools, Floats
-from gcfcp.calibration.correction import charged_weights, chosen
+from gcfcp.calibration.correction import Charged, charged_weights, chosen
 from gcfcp.calibration.problem import Problem, shares_of
 from gcfcp.thresholds import Simultaneous, ThresholdTable
 
@@ -39,17 +39,21 @@ def finite_alone(
     shares: Sequence[Fraction] | None = None,
     factors: Floats | float = 1.0,
     correction: str | None = None,
+    row: Bools | None = None,
 ) -> Bools:
     """Which groups would have a finite threshold on their own, bool (G,), if this were different.
 
     - `factors`: How many times as many records all clients have, or each of them, (K,).
+    - `row`: The row (G,) whose weight of the test point is meant; without it, for each group the
+      smallest one of its atoms.
     """
-    return _charged(problem, alpha, rule, shares, factors, correction)[0]
+    return _charged(problem, alpha, rule, shares, factors, correction, row)[0]
 
 
 def charged_records(problem: Problem, shares: Sequence[Fraction] | None = None) -> float:
     """The largest weight of the test point in any group, in records, under these shares."""
-    return float(_charged(problem, shares=shares)[1].max() * problem.sizes.n.sum())
+    present = problem.coreset.membership.any(axis=0)
+    return float(_charged(problem, shares=shares)[1].most[present].max() * problem.sizes.n.sum())
 
 
 def _charged(
@@ -59,7 +63,8 @@ def _charged(
     shares: Sequence[Fraction] | None = None,
     factors: Floats | float = 1.0,
     correction: str | None = None,
-) -> tuple[Bools, Floats]:
+    row: Bools | None = None,
+) -> tuple[Bools, Charged]:
     """Which groups would be finite on their own, and the weight of the test point in each."""
     alpha = problem.alpha if alpha is None else alpha
     rule = problem.rule if rule is None else rule
@@ -70,8 +75,11 @@ def _charged(
     inside = chosen(sizes, alpha, rule, kind)
     rate = sizes.rates(inside)
     atoms = problem.coreset.membership
-    test, _ = charged_weights(sizes, rate, inside, alpha, rule, kind, atoms)
-    return problem.tally.finite_alone(rate * factors, test, alpha), test
+    charged = charged_weights(sizes, rate, inside, alpha, rule, kind, atoms)
+    test = charged.least
+    if row is not None and charged.charge is not None:
+        test = np.repeat(charged.charge.weights(atoms, row[None]), sizes.groups)
+    return problem.tally.finite_alone(rate * factors, test, alpha), charged
 
 
 def least(enough: Callable[[int], bool], most: int = _MOST) -> int | None:
@@ -91,16 +99,19 @@ def least(enough: Callable[[int], bool], most: int = _MOST) -> int | None:
     return high
 
 
-def records_missing(problem: Problem, g: int) -> tuple[int, float] | tuple[None, None]:
+def records_missing(
+    problem: Problem, g: int, row: Bools | None = None
+) -> tuple[int, float] | tuple[None, None]:
     """The records that group g lacks, and the factor by which all clients must grow to have them.
 
-    Both are None if no growth is enough, as where too many scores are at +inf.
+    Both are None if no growth is enough, as where too many scores are at +inf. `row` is that of
+    `finite_alone`.
     """
     tally = problem.tally
     held = int((tally.described + tally.suppressed)[:, g].sum())
     if not held:
         return None, None
-    more = least(lambda m: bool(finite_alone(problem, factors=1 + m / held)[g]))
+    more = least(lambda m: bool(finite_alone(problem, factors=1 + m / held, row=row)[g]))
     return (None, None) if more is None else (more, 1 + more / held)
 
 

@@ -204,7 +204,7 @@ def calibration_of(
         delta=None if delta is None else problem.delta,
         eta=eta,
         shares={k: float(p) for k, p in zip(names, problem.shares, strict=True)},
-        test_weight=float(problem.test.max()) / problem.weights.unit,
+        test_weight=problem.coreset.test / problem.weights.unit,
         correction=problem.correction,
         atoms=records,
         guarantee=guarantees_of(problem, eta),
@@ -222,7 +222,11 @@ def solve_table(problem: Problem) -> ThresholdTable:
         ByGroup("max", _group_thresholds(problem))
         if problem.rule == "max"
         else Simultaneous(
-            problem.coreset, problem.alpha, problem.charge, problem.carriers, problem.hopeless
+            problem.coreset,
+            problem.alpha,
+            problem.charged.charge,
+            problem.carriers,
+            problem.hopeless,
         )
     )
     return ThresholdTable.by_rule(problem.groups, problem.alpha, problem.pool.membership, source)
@@ -243,5 +247,5 @@ def _group_thresholds(problem: Problem) -> Floats:
         mine = order[coreset.membership[atom[order], g]]
         scores = np.append(coreset.values[mine], np.inf)
         weights = np.append(coreset.weights[mine], infinite[g])
-        thresholds.append(quantile(scores, weights, float(problem.test[g]), problem.alpha))
+        thresholds.append(quantile(scores, weights, float(problem.charged.most[g]), problem.alpha))
     return np.array(thresholds)

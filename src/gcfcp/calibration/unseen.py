@@ -84,9 +84,7 @@ def _of_site(calibration: Calibration, summary: ClientSummary) -> list[UnseenSit
 def _without_sites(summary: ClientSummary) -> Bools:
     """The atoms of the summary, without the groups that stand for sites."""
     rows = summary.membership.copy()
-    sites = len(getattr(summary.groups, "sites", ()))
-    if sites:
-        rows[:, -sites:] = False
+    rows[:, len(summary.groups.others) :] = False
     return rows
 
 

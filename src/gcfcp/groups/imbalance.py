@@ -278,7 +278,9 @@ def _elementary(matrix: Floats) -> Iterator[Floats]:
             signs = (-1.0) ** np.arange(r)
             # The minors are in the order of the left-out column, from the last to the first.
             vectors = _distinct(minors[:, ::-1] * signs) @ matrix.T
-            yield vectors[np.abs(vectors).max(axis=1) > _ZERO]
+            vectors = vectors[np.abs(vectors).max(axis=1) > _ZERO]
+            if len(vectors):
+                yield vectors
             continue
         # The next row comes after the last one, and leaves enough rows for those still to come.
         counts = np.maximum(a - (r - 2 - taken) - (last + 1), 0)

@@ -101,11 +101,6 @@ class ClientSummary:
         return found
 
     @property
-    def possible(self) -> Bools:
-        """Which groups the client can have, (G,)."""
-        return np.ones(len(self.groups), dtype=bool)
-
-    @property
     def is_aggregate(self) -> bool:
         """Whether this is the merged summary of several clients."""
         return self.members != ((self.client, self.n),)

@@ -88,11 +88,13 @@ def join(flags: int, header: bytes, body: bytes) -> bytes:
 def container(kind: bytes, data: bytes) -> bytes:
     """The file for a target's input: its content in a container of this kind."""
     flags, header, body = split(data)
+    version = 1
     with contextlib.suppress(*codec.MALFORMED):
         fields = json.loads(header)
         if isinstance(fields, dict):
+            version = 2 if kind == b"A" and "share" in fields else 1
             header = _mended(flags, fields, len(body), body)
-    whole = struct.pack("<5scHI", b"GCFCP", kind, 1, len(header)) + header + body
+    whole = struct.pack("<5scHI", b"GCFCP", kind, version, len(header)) + header + body
     return whole + hashlib.sha256(whole).digest()
 
 

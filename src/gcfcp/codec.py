@@ -31,7 +31,7 @@ import os
 import re
 import secrets
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,17 @@ def pack(kind: bytes, version: int, header: dict[str, Any], body: bytes) -> byte
 
 def unpack(data: bytes, kind: bytes, version: int, name: str) -> tuple[dict[str, Any], memoryview]:
     """Header and body of a container, or a GCFCPError that says what is wrong with `name`."""
+    _, header, body = unpack_any(data, kind, (version,), name)
+    return header, body
+
+
+def unpack_any(
+    data: bytes, kind: bytes, versions: Sequence[int], name: str
+) -> tuple[int, dict[str, Any], memoryview]:
+    """Version, header and body of a container, or a GCFCPError that says what is wrong with `name`.
+
+    versions: The format versions that can be read, in ascending order.
+    """
     if not isinstance(data, bytes | bytearray | memoryview):
         raise GCFCPError(f"{name} is given as {type(data).__name__}, not as bytes")
     view = memoryview(data).cast("B")
@@ -107,17 +118,19 @@ def unpack(data: bytes, kind: bytes, version: int, name: str) -> tuple[dict[str,
             f"{name} holds content of kind {found!r}, but kind {kind!r} is needed here "
             "(b'S' is a summary, b'A' an audit, b'K' a signature)"
         )
-    if written != version:
+    if written not in versions:
+        readable = " or ".join(map(str, versions))
         raise GCFCPError(
-            f"{name} has format version {written}; this gcfcp reads version {version}: "
-            + ("upgrade gcfcp" if written > version else "make the file again with this gcfcp")
+            f"{name} has format version {written}; this gcfcp reads version {readable}: "
+            + ("upgrade gcfcp" if written > versions[-1] else "make the file again with this gcfcp")
         )
     if hashlib.sha256(view[:-_CHECKSUM_SIZE]).digest() != view[-_CHECKSUM_SIZE:]:
         raise GCFCPError(f"{name} is damaged: its checksum does not match; send the file again")
     end = _PREFIX.size + length
     if end > len(view) - _CHECKSUM_SIZE:
         raise GCFCPError(f"{name} is damaged: its header is longer than the file")
-    return _header(bytes(view[_PREFIX.size : end]), name), view[end:-_CHECKSUM_SIZE]
+    header = _header(bytes(view[_PREFIX.size : end]), name)
+    return written, header, view[end:-_CHECKSUM_SIZE]
 
 
 def _header(text: bytes, name: str) -> dict[str, Any]:

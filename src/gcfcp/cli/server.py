@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 def plan(
     summaries: Summaries,
     alpha: Alpha = 0.1,
-    mixture: MixtureText = "uniform",
+    mixture: MixtureText = "proportional",
     merge: MergeWay = Merge.POOL,
     rule: RuleName = Rule.SIMULTANEOUS,
     known_keys: KnownKeys = None,
@@ -105,7 +105,7 @@ def calibrate(
     summaries: Summaries,
     output: Output,
     alpha: Alpha = 0.1,
-    mixture: MixtureText = "uniform",
+    mixture: MixtureText = "proportional",
     merge: MergeWay = Merge.POOL,
     rule: RuleName = Rule.SIMULTANEOUS,
     delta: Annotated[
@@ -290,5 +290,5 @@ def _plan_for(predictor: Predictor, files: Sequence[str]) -> Plan:
     return gcfcp.plan(
         inputs.load_summaries(files),
         float(predictor.threshold_table.alpha),
-        predictor.provenance.get("mixture", "uniform"),
+        predictor.provenance.get("mixture", "proportional"),
     )

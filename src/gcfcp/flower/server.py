@@ -60,7 +60,7 @@ class Target:
     """
 
     alpha: float = 0.1
-    mixture: Mixture = "uniform"
+    mixture: Mixture = "proportional"
     merge: str = "pool"
     rule: str = "simultaneous"
     coreset: bool = True

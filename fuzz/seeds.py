@@ -59,7 +59,7 @@ def predictors() -> dict[str, str]:
 
 
 def audits() -> dict[str, gcfcp.Audit]:
-    """An audit with counts only, one with set sizes, and one with suppressed cells."""
+    """Audits: with counts only, with set sizes, with suppressed cells, and with a share."""
     scores, membership = _rows(20)
     groups = gcfcp.Groups(["all", "f", "old"])
     return {
@@ -70,6 +70,7 @@ def audits() -> dict[str, gcfcp.Audit]:
         "suppressed": gcfcp.audit(
             scores < 0.9, membership, groups=groups, client="a", min_count=4, predictor="p"
         ),
+        "share": gcfcp.audit(scores < 0.9, membership, groups=groups, client="a", share=0.25),
     }
 
 

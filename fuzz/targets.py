@@ -92,7 +92,8 @@ def container(kind: bytes, data: bytes) -> bytes:
     with contextlib.suppress(*codec.MALFORMED):
         fields = json.loads(header)
         if isinstance(fields, dict):
-            version = 2 if kind == b"S" and "absent" in fields else 1
+            newer = (kind == b"S" and "absent" in fields) or (kind == b"A" and "share" in fields)
+            version = 2 if newer else 1
             header = _mended(flags, fields, len(body), body)
     whole = struct.pack("<5scHI", b"GCFCP", kind, version, len(header)) + header + body
     return whole + hashlib.sha256(whole).digest()

@@ -206,6 +206,90 @@ def test_the_weighted_coverage_is_that_of_the_mixture() -> None:
         assert record.low <= record.coverage <= record.high
 
 
+# --- Which mixture -----------------------------------------------------------------------------
+
+
+def test_the_default_is_the_predictor_s_own_mixture() -> None:
+    audits = [make(300, 0, "x", 0.95, share=0.25), make(600, 1, "y", 0.7, share=0.75)]
+    report = gcfcp.merge_audits(audits, alpha=0.1)
+    assert report.mixture == report.shares == {"x": 0.25, "y": 0.75}
+    assert report.mixture_text == "the predictor's mixture (x 0.25, y 0.75)"
+    given = gcfcp.merge_audits(audits, {"x": 0.25, "y": 0.75}, alpha=0.1)
+    assert given.mixture_text == "weights that were given (x 0.25, y 0.75)"
+    assert report.groups == given.groups
+    for mixture, text in (
+        ("uniform", "uniform"),
+        ("proportional", "in proportion to the audited records"),
+    ):
+        other = gcfcp.merge_audits(audits, mixture, alpha=0.1)
+        assert (other.mixture, other.mixture_text) == (mixture, text)
+        assert other.groups != report.groups
+
+
+def test_shares_of_some_of_the_clients_are_scaled_and_the_text_says_so() -> None:
+    audits = [make(300, 0, "x", share=0.1), make(900, 1, "y", share=0.3)]
+    report = gcfcp.merge_audits(audits, alpha=0.1)
+    assert report.shares == pytest.approx({"x": 0.25, "y": 0.75})
+    assert report.mixture_text == (
+        "the predictor's mixture (x 0.25, y 0.75) without the sites that were not audited, whose "
+        "weight is 0.6"
+    )
+    none = gcfcp.merge_audits([make(300, 0, "x", share=0.0), audits[1]], alpha=0.1)
+    assert none.shares == {"x": 0.0, "y": 1.0}
+
+
+def test_without_shares_every_audited_record_counts_the_same() -> None:
+    audits = [make(300, 0, "x", 0.95), make(900, 1, "y", 0.7)]
+    report = gcfcp.merge_audits(audits, alpha=0.1)
+    assert report.mixture == "proportional"
+    assert report.mixture_text == "in proportion to the audited records"
+    for g, record in enumerate(report.groups):
+        hits, total = (sum(int(getattr(a, w)[g]) for a in audits) for w in ("covered", "total"))
+        assert record.coverage == pytest.approx(hits / total)
+
+
+def test_many_clients_are_counted_and_not_named() -> None:
+    for K, own, told in (
+        (6, "the predictor's mixture (c0 0.1667,", "weights that were given (c0 0.1667,"),
+        (7, "the predictor's mixture of 7 sites", "weights that were given for 7 sites"),
+    ):
+        audits = [make(20, k, f"c{k}", share=1 / K) for k in range(K)]
+        report = gcfcp.merge_audits(audits)
+        assert report.mixture_text.startswith(own)
+        assert gcfcp.merge_audits(audits, report.shares).mixture_text.startswith(told)
+
+
+def test_a_mixture_that_the_audits_do_not_agree_on_must_be_given() -> None:
+    some = [make(30, 0, "x", share=0.25), make(30, 1, "y"), make(30, 2, "z", share=0.5)]
+    with pytest.raises(gcfcp.GCFCPError, match=r"'x' .*\(0.25\).* 'y' does not: .*mixture=\.\.\."):
+        gcfcp.merge_audits(some)
+    assert gcfcp.merge_audits(some, "uniform").mixture_text == "uniform"
+    zero = [make(30, 0, "x", share=0.0), make(30, 1, "y", share=0.0)]
+    with pytest.raises(gcfcp.GCFCPError, match=r"weight 0 in the predictor's .*mixture=\.\.\."):
+        gcfcp.merge_audits(zero)
+
+
+def test_every_form_of_a_report_names_its_mixture() -> None:
+    report = gcfcp.merge_audits([make(100, 0, "x", alpha=0.1, share=1)])
+    text = "the predictor's mixture (x 1)"
+    assert f"mixture of the clients: {text}" in str(report).splitlines()
+    assert report.to_dict()["mixture_text"] == text
+    assert report.to_dict()["mixture"] == {"x": 1.0}
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+@settings(max_examples=50, deadline=None)
+def test_shares_add_up_to_one_in_any_order(shares: list[float]) -> None:
+    audits = [make(9, k, f"c{k}", share=p) for k, p in enumerate(shares)]
+    if not any(shares):
+        with pytest.raises(gcfcp.GCFCPError, match="weight 0"):
+            gcfcp.merge_audits(audits)
+        return
+    report = gcfcp.merge_audits(audits)
+    assert math.fsum(report.shares.values()) == pytest.approx(1)
+    assert gcfcp.merge_audits(audits[::-1]) == report
+
+
 def exact_coverage(
     n: tuple[int, int],
     pi: tuple[float, float],
@@ -409,6 +493,52 @@ def test_a_round_trip_is_the_same_audit(min_count: int, tmp_path: object) -> Non
     path = f"{tmp_path}/x.audit"
     found.save(path)
     assert Audit.load(path) == found
+
+
+@given(
+    st.integers(0, 2**31),
+    st.integers(1, 80),
+    st.integers(1, 9),
+    st.none() | st.floats(0, 1) | st.fractions(0, 1) | st.sampled_from([0, 1, -0.0]),
+)
+@settings(max_examples=80, deadline=None)
+def test_a_round_trip_keeps_the_share(seed: int, n: int, m: int, share: object) -> None:
+    found = make(n, seed, min_count=m, alpha=0.1, predictor="abc", share=share)
+    data = found.to_bytes()
+    again = Audit.from_bytes(data)
+    assert (again, again.to_bytes()) == (found, data)
+    assert again.share == (None if share is None else float(share))
+    assert data[6] == (1 if share is None else 2)  # This byte is the format version.
+    assert (b'"share"' in data) == (share is not None)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, math.nan, math.inf, True, "1", [0.5], 10**400])
+def test_a_share_is_a_number_from_0_to_1(share: object) -> None:
+    with pytest.raises(gcfcp.GCFCPError, match=r"share=.* is not a number from 0 to 1"):
+        make(60, 4, share=share)
+
+
+def test_equal_shares_are_written_in_one_way() -> None:
+    assert make(60, 4, share=1).to_bytes() == make(60, 4, share=np.float32(1)).to_bytes()
+    assert make(60, 4, share=-0.0).to_bytes() == make(60, 4, share=0).to_bytes()
+    assert make(60, 4, share=0.5) != make(60, 4, share=0.25)
+
+
+def test_a_file_has_a_share_if_and_only_if_its_version_says_so() -> None:
+    header, _ = codec.unpack(make(60, 4).to_bytes(), b"A", 1, "x")
+    for version, more, message in (
+        (1, {"share": 0.5}, "it has a share, but its format version 1 has none"),
+        (1, {"share": None}, "it has a share, but its format version 1 has none"),
+        (2, {}, "the field 'share' is missing"),
+        (2, {"share": None}, "share=None is not a number from 0 to 1"),
+        (2, {"share": 1.5}, "share=1.5 is not a number from 0 to 1"),
+        (2, {"share": "1"}, "share='1' is not a number from 0 to 1"),
+        (3, {"share": 0.5}, "format version 3; this gcfcp reads version 1 or 2: upgrade gcfcp"),
+        (0, {}, "format version 0; this gcfcp reads version 1 or 2: make the file again"),
+    ):
+        with pytest.raises(gcfcp.GCFCPError, match=message):
+            Audit.from_bytes(codec.pack(b"A", version, header | more, b""), "x.audit")
+    assert Audit.from_bytes(codec.pack(b"A", 2, header | {"share": 1}, b"")).share == 1.0
 
 
 def repacked(change: object) -> bytes:

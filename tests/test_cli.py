@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -133,7 +133,7 @@ def test_the_files_hold_what_the_library_makes(summaries: list[str], predictor: 
             )
         )
         assert gcfcp.ClientSummary.load(f"{name}.gcfcp") == made[-1]
-    expected = gcfcp.Predictor(score, gcfcp.calibrate(made, 0.1)).to_json()
+    expected = gcfcp.Predictor(score, gcfcp.calibrate(made, 0.1, "proportional")).to_json()
     assert Path(predictor).read_text() == expected
 
 
@@ -161,6 +161,64 @@ def test_audit_merge_and_report(audits: list[str], predictor: str, run: Callable
     page = Path("r.html").read_text()
     assert "women" in page
     assert "gcfcp report predictor.json" in page
+
+
+def test_an_audit_is_about_the_mixture_of_its_predictor(
+    summaries: list[str], run: Callable[..., Ran]
+) -> None:
+    weights = "a=0.5,b=0.375,c=0.125"
+    assert run("calibrate", *summaries, "--mixture", weights, "-o", "p.json").code == 0
+    files = [f"{name}.audit" for name in "abc"]
+    for name, file, share in zip("abc", files, (0.5, 0.375, 0.125), strict=True):
+        done = run("audit", "p.json", f"{name}-new.parquet", "--client", name, "-o", file, "--json")
+        assert done.json["share"] == share
+    assert "its weight in the predictor's mixture is 0.375" in run("inspect", "b.audit").out
+    text = "the predictor's mixture (a 0.5, b 0.375, c 0.125)"
+    assert f"mixture of the clients: {text}" in run("audit-merge", *files).out.splitlines()
+    found = run("audit-merge", *files, "--json").json
+    assert found["mixture_text"] == text
+    assert found["mixture"] == {"a": 0.5, "b": 0.375, "c": 0.125}
+    other = run("audit-merge", *files, "--json", "--mixture", "uniform").json
+    assert other["mixture_text"] == "uniform"
+    assert other["groups"] != found["groups"]
+
+    for name in "abc":  # A baseline that says nothing of weights is compared under the same ones.
+        audit = gcfcp.Audit.load(f"{name}.audit")
+        replace(audit, share=None, predictor="other").save(f"{name}-other.audit")
+    done = run("report", "p.json", *files, "--baseline", "other=?-other.audit", "-o", "r.html")
+    assert done.code == 0, done.err
+    page = Path("r.html").read_text()
+    assert f"Mixture of the clients in the audit: {text.replace(chr(39), '&#39;')}." in page
+    assert "it is another one" not in page
+    some = run("report", "p.json", *files, "--baseline", "other=a-other.audit", "-o", "s.html")
+    assert some.code == 1
+    assert "only one of the predictor and baseline other was audited at 'b'" in some.err
+
+
+def test_audits_of_clients_that_the_predictor_does_not_know(
+    audits: list[str], predictor: str, run: Callable[..., Ran]
+) -> None:
+    for name in "xy":
+        done = run("audit", predictor, "a-new.parquet", "--client", name, "-o", f"{name}.audit")
+        assert done.code == 0
+    strangers = run("audit-merge", "x.audit", "y.audit")
+    assert "mixture of the clients: in proportion to the audited records" in strangers.out
+    mixed = run("audit-merge", *audits, "x.audit")
+    assert mixed.code == 1
+    assert "'a'" in mixed.err
+    assert "'x' does not" in mixed.err
+    assert run("audit-merge", *audits, "x.audit", "--mixture", "proportional").code == 0
+
+
+def test_the_default_mixture_lets_every_record_count_the_same(
+    summaries: list[str], run: Callable[..., Ran]
+) -> None:
+    for command in (["plan", *summaries, "--json"], ["calibrate", *summaries, "-o", "-"]):
+        assert run(*command).out == run(*command, "--mixture", "proportional").out
+    for command in ("plan", "calibrate", "audit-merge", "report"):
+        words = " ".join(run(command, "--help").out.split())
+        assert "as if all records lay in one place" in words
+        assert "however few records it has" in words
 
 
 def test_merge_makes_a_summary_of_several(summaries: list[str], run: Callable[..., Ran]) -> None:

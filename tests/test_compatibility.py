@@ -45,6 +45,7 @@ def test_an_audit_is_read_and_written_as_it_was(name):
     path = FILES / f"{name}.audit"
     audit = gcfcp.Audit.load(path)
     assert audit.client == name
+    assert audit.share is None
     assert audit.to_bytes() == path.read_bytes()
 
 
@@ -75,11 +76,26 @@ def test_an_old_predictor_without_a_coreset_knows_the_atoms_that_were_seen():
 
 def test_old_audits_merge_to_the_numbers_that_they_gave():
     audits = [gcfcp.Audit.load(FILES / f"{k}.audit") for k in ("north", "south")]
-    for found, old in zip(gcfcp.merge_audits(audits).groups, EXPECTED["audit"], strict=True):
+    merged = gcfcp.merge_audits(audits, "uniform")  # This was the default of 0.1.0.
+    for found, old in zip(merged.groups, EXPECTED["audit"], strict=True):
         assert {key: getattr(found, key) for key in ("group", "covered", "total", "verdict")} == {
             key: old[key] for key in ("group", "covered", "total", "verdict")
         }
         assert [found.low, found.high] == pytest.approx([old["low"], old["high"]], abs=1e-12)
+
+
+def test_old_audits_do_not_know_the_mixture_so_that_every_record_counts_the_same():
+    audits = [gcfcp.Audit.load(FILES / f"{k}.audit") for k in ("north", "south")]
+    assert gcfcp.merge_audits(audits) == gcfcp.merge_audits(audits, "proportional")
+
+
+@pytest.mark.parametrize("name", HOW)
+def test_an_old_predictor_knows_what_its_clients_weigh(name):
+    predictor = gcfcp.Predictor.load(FILES / f"predictor-{name}.json")
+    shares = [predictor.share_of(client) for client in CALIBRATED]
+    assert None not in shares
+    assert math.fsum(shares) == pytest.approx(1)
+    assert predictor.share_of("nobody") is None
 
 
 def test_an_old_signature_still_holds():

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tomllib
 import warnings
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -90,7 +92,7 @@ def grid_of(clients: int, shuffle: int | None = None) -> InProcessGrid:
     return InProcessGrid(nodes, shuffle)
 
 
-def by_files(summaries: Any, tmp: Path, alpha: float = 0.1, mixture: Any = "uniform") -> bytes:
+def by_files(summaries: Any, tmp: Path, alpha: float = 0.1, mixture: Any = "proportional") -> bytes:
     """The bytes of predictor.json if the summaries go through files."""
     paths = []
     for s in summaries:
@@ -269,7 +271,7 @@ def test_a_thousand_clients_some_of_them_raising_silent_or_hostile(
     # The predictor is what the files of the good clients give, except that it names the others.
     written = json.loads((out / "predictor.json").read_text())
     assert written["provenance"].pop("missing") == list(missing)
-    by_hand = gcfcp.calibrate([summary_of(k) for k in good], 0.1)
+    by_hand = gcfcp.calibrate([summary_of(k) for k in good], 0.1, "proportional")
     assert written == json.loads(gcfcp.Predictor(SCORE, by_hand).to_json())
     everything = capfd.readouterr()
     assert SECRET not in everything.out + everything.err + json.dumps(record)
@@ -283,7 +285,7 @@ def test_a_thousand_clients_some_of_them_raising_silent_or_hostile(
     conduct(grid, QUESTION, Target(0.1), terms, out, quiet)
     asked = {10_000 - m.metadata.dst_node_id for m in grid.sent[before:]}
     assert asked == set(kinds)
-    everyone = gcfcp.calibrate([summary_of(k) for k in range(K)], 0.1)
+    everyone = gcfcp.calibrate([summary_of(k) for k in range(K)], 0.1, "proportional")
     assert (out / "predictor.json").read_text() == gcfcp.Predictor(SCORE, everyone).to_json()
 
 
@@ -941,3 +943,81 @@ def test_a_ready_summary_says_itself_what_is_absent(sites: Path) -> None:
     config = node_of(sites, "a", absent="over_56")
     with pytest.raises(GCFCPError, match="absent='over_56' is not one of the groups all, over_65"):
         ready.site_of(config)
+
+
+# --- the mixture of the audit ---------------------------------------------------------------------
+
+
+def audited_nodes(count: int, silent: tuple[int, ...] = ()) -> dict[int, InProcessNode]:
+    """Sites that count coverage by hand; the `silent` ones take part in no audit."""
+
+    def check(predictor: gcfcp.Predictor, question: Question, node: Any) -> Any:
+        scores, membership = data_of(int(node["partition-id"]))
+        return scores <= predictor.thresholds(membership), membership
+
+    app = client_app(load, policy=Policy(GROUPS), audit=check)
+    return {
+        100 + k: InProcessNode(APP if k in silent else app, {"partition-id": k})
+        for k in range(count)
+    }
+
+
+def test_an_audit_is_about_the_mixture_of_the_predictor(tmp_path: Path) -> None:
+    lines: list[str] = []
+    grid = InProcessGrid(audited_nodes(3))
+    terms = Terms(min_clients=3)
+    result = conduct(grid, QUESTION, Target(audit=True), terms, tmp_path, lines.append)
+    assert result.calibration.mixture == "proportional"
+    assert result.audit is not None
+    assert result.audit.mixture == result.audit.shares
+    assert result.audit.shares == pytest.approx(result.calibration.shares, abs=1e-12)
+    assert result.audit.mixture_text.startswith(f"the predictor's mixture ({name_of(0)} 0.3")
+    said = f"mixture of the clients: {result.audit.mixture_text}"
+    assert any(said in line.splitlines() for line in lines)
+    assert record_of(tmp_path)["audit"]["mixture_text"] == result.audit.mixture_text
+    page = (tmp_path / "report.html").read_text()
+    assert f"Mixture of the clients in the audit: the predictor&#39;s mixture ({name_of(0)}" in page
+
+
+def test_the_mixture_of_an_audit_says_who_is_missing(tmp_path: Path) -> None:
+    mixture = {name_of(0): 0.5, name_of(1): 0.25, name_of(2): 0.25, name_of(3): 0.0}
+    grid = InProcessGrid(audited_nodes(4, silent=(1,)))
+    target, terms = Target(0.1, mixture, audit=True), Terms(min_clients=4)
+    found = conduct(grid, QUESTION, target, terms, tmp_path / "a", quiet).audit
+    assert found is not None
+    assert found.shares == pytest.approx({name_of(0): 2 / 3, name_of(2): 1 / 3, name_of(3): 0})
+    assert found.mixture_text.endswith(
+        "without the sites that were not audited, whose weight is 0.25"
+    )
+    # If only a client without weight was audited, nothing can be said of the mixture.
+    grid = InProcessGrid(audited_nodes(4, silent=(0, 1, 2)))
+    result = conduct(grid, QUESTION, target, terms, tmp_path / "b", quiet)
+    assert result.audit is None
+    assert any("no client that has weight" in note for note in result.record["notes"])
+
+
+@pytest.mark.parametrize("claimed", [None, 0.9])
+def test_a_site_cannot_claim_another_weight(tmp_path: Path, claimed: float | None) -> None:
+    """A site of gcfcp 0.1.0 claims no weight, and then the server fills it in."""
+    nodes = audited_nodes(3)
+    honest = nodes[101].handler
+
+    def claiming(message: Message, context: Context) -> Message:
+        answer = honest(message, context)
+        record = dict(answer.content[protocol.RECORD])
+        with suppress(GCFCPError):  # In the first round it is a summary.
+            audit = replace(gcfcp.Audit.from_bytes(record["payload"]), share=claimed)
+            return reply(message, **(record | {"payload": audit.to_bytes()}))
+        return answer
+
+    nodes[101].handler = claiming
+    terms = Terms(min_clients=3)
+    result = conduct(InProcessGrid(nodes), QUESTION, Target(audit=True), terms, tmp_path, quiet)
+    assert result.audit is not None
+    codes = {e["client"]: e["code"] for e in result.record["audits"]}
+    if claimed is None:
+        assert set(codes.values()) == {None}
+        assert result.audit.shares == pytest.approx(result.calibration.shares, abs=1e-12)
+    else:
+        assert sorted(result.audit.shares) == [name_of(0), name_of(2)]
+        assert any(e["code"] == "not-as-asked" for e in result.record["audits"])

@@ -275,6 +275,31 @@ def test_the_round_trip_is_exact(score, options, tmp_path):
         assert np.array_equal(predictor.thresholds(rows, rng[0]), loaded.thresholds(rows, rng[1]))
 
 
+def test_a_predictor_knows_what_each_client_weighs():
+    weighed = calibrated(THR()).retarget(mixture={"k0": 0.25, "k1": 0.75})
+    predictor = Predictor(THR(), weighed)
+    for one in (predictor, Predictor.from_json(predictor.to_json())):
+        assert [one.share_of(client) for client in ("k0", "k1", "k2")] == [0.25, 0.75, None]
+    assert Predictor(THR(), predictor.threshold_table).share_of("k0") is None
+
+
+@pytest.mark.parametrize(
+    "clients",
+    [
+        None,
+        "k0",
+        [["k0", 0.5]],
+        [{"client": "k0"}],
+        *([{"client": "k0", "share": x}] for x in (-0.1, 1.1, 10**400, "0.5", "inf", True, [0.5])),
+        [{"client": "k0", "share": 0.5}, {"client": "k0", "share": 0.5}],
+    ],
+)
+def test_a_weight_that_a_file_does_not_give_clearly_is_not_known(clients):
+    data = json.loads(Predictor(THR(), calibrated(THR())).to_json())
+    data["provenance"]["clients"] = clients
+    assert Predictor.from_json(json.dumps(data)).share_of("k0") is None
+
+
 def test_the_file_can_be_read_by_people(tmp_path):
     predictor = Predictor(THR(), calibrated(THR(), model="sha256:12", merge="recompress"))
     text = predictor.to_json()

@@ -52,6 +52,7 @@ SIGNATURES = {
     "Predictor.predict_interval": "self prediction membership rng=None *threshold_rng=None",
     "Predictor.save": "self path",
     "Predictor.load": "path",
+    "Predictor.share_of": "self client",
     "ClientSummary.to_bytes": "self",
     "ClientSummary.from_bytes": "data",
     "ClientSummary.save": "self path",
@@ -68,8 +69,8 @@ SIGNATURES = {
     "scores.RAPS": "lam=0.01 k_reg=5 randomized=True",
     "scores.THR.of": "self prediction y rng=None",
     "scores.THR.predict": "self prediction thresholds rng=None",
-    "audit": "covered membership *groups *client *set_size=None",
-    "merge_audits": "audits mixture='uniform'",
+    "audit": "covered membership *groups *client *set_size=None *share=None",
+    "merge_audits": "audits mixture=None",
     "methods.split_cp": "clients alpha mixture='uniform'",
     "methods.gcfcp": "clients alpha mixture='uniform' *delta=250 *representative='upper'",
 }

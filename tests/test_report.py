@@ -119,6 +119,34 @@ def test_provenance_is_complete(small: Reader) -> None:
         assert text in small.text, text
 
 
+def test_the_verdict_names_its_mixture() -> None:
+    names, groups = ["a", "b"], gcfcp.Groups(["a", "b"])
+    membership = np.eye(2, dtype=bool)[np.arange(4000) % 2]
+    audits = [
+        audit(np.ones(4000), membership, groups=groups, client=client, share=share)
+        for client, share in (("one", 0.25), ("two", 0.5))
+    ]
+    predictor = predictor_of(names)
+    text = "one 0.3333, two 0.6667) without the sites that were not audited, whose weight is 0.25"
+    for mixture, words in (
+        (None, f"the predictor's mixture ({text}"),
+        ("uniform", "uniform"),
+        ("proportional", "in proportion to the audited records"),
+        ({"one": 0.5, "two": 0.5}, "weights that were given (one 0.5, two 0.5)"),
+    ):
+        found = merge_audits(audits, mixture, alpha=0.1)
+        same = merge_audits(audits, found.shares, alpha=0.1)
+        page = render(predictor, found, {"same": same}, date="today")
+        verdict = Reader(page.split('aria-label="Verdict">')[1].split("</section>")[0]).text
+        assert f"Mixture of the clients in the audit: {words}." in verdict
+        assert "With same" not in verdict
+        assert f"Mixture of the audit {words}" in Reader(page).text
+    other = merge_audits(audits, {"one": 0.125, "two": 0.875}, alpha=0.1)
+    text = Reader(render(predictor, found, {"FedCP": other}, date="today")).text
+    words = "With FedCP, it is another one: weights that were given (one 0.125, two 0.875)."
+    assert words in text
+
+
 def test_one_file_and_no_network() -> None:
     page = whole(samples.large())
     assert len(page.encode()) < 2_000_000

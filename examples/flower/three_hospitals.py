@@ -119,6 +119,8 @@ def main() -> int:
         print(
             f"{entry['client']}: {entry['status']} {entry['meaning'] or ''}, {entry['bytes']} bytes"
         )
+    if "audit" in record:
+        print(f"mixture of the clients: {record['audit']['mixture_text']}")
     for group in record.get("audit", {}).get("groups", []):
         low, high = group["low"], group["high"]
         print(

@@ -92,6 +92,13 @@ def share(name: str, value: Any) -> float:
     return as_float(value)
 
 
+def weight(name: str, value: Any) -> float:
+    """A number from 0 to 1, both included: the weight of a client in a mixture."""
+    if not is_number(value) or not 0 <= value <= 1:
+        raise GCFCPError(f"{name}={_shown(value)} is not a number from 0 to 1")
+    return as_float(value) + 0.0  # A negative zero becomes 0, so that equal weights look alike.
+
+
 def _fits_a_float(number: Any) -> bool:
     """Whether a float64 can hold the number. An integer or a Fraction may be too large for it."""
     return not isinstance(number, Rational) or number <= sys.float_info.max

@@ -97,6 +97,13 @@ def unpack(data: bytes, kind: bytes, newest: int, name: str) -> tuple[dict[str, 
 
     newest: The newest format version that is read. All versions from 1 on are read.
     """
+    return unpack_with_version(data, kind, newest, name)[1:]
+
+
+def unpack_with_version(
+    data: bytes, kind: bytes, newest: int, name: str
+) -> tuple[int, dict[str, Any], memoryview]:
+    """The same as `unpack`, with the format version before the header."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise GCFCPError(f"{name} is given as {type(data).__name__}, not as bytes")
     view = memoryview(data).cast("B")
@@ -121,7 +128,8 @@ def unpack(data: bytes, kind: bytes, newest: int, name: str) -> tuple[dict[str, 
     end = _PREFIX.size + length
     if end > len(view) - _CHECKSUM_SIZE:
         raise GCFCPError(f"{name} is damaged: its header is longer than the file")
-    return _header(bytes(view[_PREFIX.size : end]), name), view[end:-_CHECKSUM_SIZE]
+    header = _header(bytes(view[_PREFIX.size : end]), name)
+    return written, header, view[end:-_CHECKSUM_SIZE]
 
 
 def _header(text: bytes, name: str) -> dict[str, Any]:

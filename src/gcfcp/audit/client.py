@@ -42,6 +42,7 @@ def audit(
     min_count: int = 1,
     alpha: float | None = None,
     predictor: str | None = None,
+    share: float | None = None,
 ) -> Audit:
     """Count at one client how many labelled records were covered, by group and by atom.
 
@@ -54,12 +55,20 @@ def audit(
     - `alpha`: The share of outcomes that may be missed, as it was promised.
     - `predictor`: A fingerprint of the predictor that was audited. `merge_audits` refuses audits of
       different predictors.
+    - `share`: pi_k, the weight of this client in the mixture of the predictor (from 0 to 1), as
+      `Predictor.share_of` gives it. `merge_audits` weighs the clients by their shares.
     """
     if groups.sites:
         membership = groups.complete(membership, client)
     counts = count(covered, membership, groups=groups, set_size=set_size)
     return publish(
-        counts, groups=groups, client=client, min_count=min_count, alpha=alpha, predictor=predictor
+        counts,
+        groups=groups,
+        client=client,
+        min_count=min_count,
+        alpha=alpha,
+        predictor=predictor,
+        share=share,
     )
 
 
@@ -71,6 +80,7 @@ def publish(
     min_count: int = 1,
     alpha: float | None = None,
     predictor: str | None = None,
+    share: float | None = None,
 ) -> Audit:
     """The audit that a client publishes for these counts, with small numbers suppressed.
 
@@ -108,6 +118,7 @@ def publish(
         atom_size=None if counts.size is None else counts.size[named][shown],
         atom_unbounded=counts.unbounded[named][shown],
         suppressed_atoms=int(np.count_nonzero(hide_atom)),
+        share=share,
     )
 
 

@@ -3,6 +3,11 @@
 `merge_audits` weighs the clients by the mixture and gives each group its coverage, an interval and
 a verdict. A group that is empty or suppressed is listed as well.
 
+Which mixture. The promise is about the mixture that the predictor was calibrated for, so an audit
+is about the same mixture unless another one is given. Each audit carries the weight pi_k of its
+client there (`Audit.share`), and these are scaled to add up to 1. If no audit carries one, each
+audited record counts the same. The report says in words which mixture it is about.
+
 What is estimated. Under the mixture sum_k pi_k P_k the audited predictor covers group G with
 
     c_G = sum_k pi_k P_k(covered, G) / sum_k pi_k P_k(G).
@@ -33,7 +38,7 @@ is why `kept` needs a margin.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -64,6 +69,8 @@ UNKNOWN = "too few records to tell"
 
 NO_TARGET = "no target"
 """The verdict if no alpha is known, and that of every atom, because nothing is promised for it."""
+
+_NAMED = 6  # For up to so many clients, the text about a mixture names the weight of each.
 
 
 @dataclass(frozen=True)
@@ -108,7 +115,8 @@ class AuditReport:
     adjustment: str  # How the intervals are adjusted for the number of groups, in words.
     interval: str  # How the intervals were computed, in words.
     clients: tuple[ClientAudit, ...]  # One record for each client, by name.
-    mixture: str | dict[str, float]
+    mixture: str | dict[str, float]  # "uniform", "proportional", or the weight of each client.
+    mixture_text: str  # Which mixture this is and where it comes from, in words.
     groups: tuple[GroupAudit, ...]  # One record for each group, in the order of the groups.
     atoms: tuple[GroupAudit, ...]  # One record for each atom that some client published.
     uncovered: int  # How many records are in no group.
@@ -120,6 +128,11 @@ class AuditReport:
         """Whether no group has the verdict "broken"."""
         return all(g.verdict != BROKEN for g in self.groups)
 
+    @property
+    def shares(self) -> dict[str, float]:
+        """pi_k of each client, with which other audits can be merged under the same mixture."""
+        return {c.client: c.share for c in self.clients}
+
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values for JSON. An infinite size becomes the text "inf"."""
         plain: dict[str, Any] = codec.plain(asdict(self))
@@ -129,7 +142,8 @@ class AuditReport:
         head = f"coverage at {self.confidence:.0%} confidence ({self.adjustment})"
         if self.alpha is not None:
             head += f", promised {1 - self.alpha:g}"
-        return "\n".join([head, *(f"  {_line(g)}" for g in self.groups)])
+        mixture = f"mixture of the clients: {self.mixture_text}"
+        return "\n".join([head, mixture, *(f"  {_line(g)}" for g in self.groups)])
 
 
 def _line(g: GroupAudit) -> str:
@@ -145,7 +159,7 @@ def _line(g: GroupAudit) -> str:
 
 def merge_audits(
     audits: Iterable[Audit],
-    mixture: Mixture = "uniform",
+    mixture: Mixture | None = None,
     alpha: float | None = None,
     confidence: float = 0.95,
     *,
@@ -153,8 +167,9 @@ def merge_audits(
 ) -> AuditReport:
     """The coverage of every group under a mixture of the clients, with an interval and a verdict.
 
-    - `mixture`: The weights pi_k of the clients: "uniform", "proportional" (to the audited records)
-      or a mapping from each client to its weight.
+    - `mixture`: The weights pi_k of the clients: "proportional" (to the audited records), "uniform"
+      or a mapping from each client to its weight. By default it is the predictor's own mixture, if
+      the audits have a `share`, and "proportional" if none of them has.
     - `alpha`: The share of outcomes that may be missed. By default it is what the audits say.
     - `confidence`: The probability with which all intervals of groups hold at once.
     - `margin`: How far below 1 - alpha the verdict "kept" allows the coverage to be. By default it
@@ -165,7 +180,8 @@ def merge_audits(
     alpha = _common_alpha(ordered) if alpha is None else float(checks.alpha(alpha))
     if alpha is not None:
         margin = alpha / 2 if margin is None else checks.share("margin", margin)
-    shares = _shares(ordered, mixture)
+    weighed = _weighed(ordered, mixture)
+    shares = weighed.shares
     G = len(ordered[0].groups)
     tail = (1 - confidence) / 2
     one = sum(p > 0 for p in shares) == 1
@@ -176,7 +192,8 @@ def merge_audits(
         adjustment=f"Bonferroni over {G} {'group' if G == 1 else 'groups'}",
         interval="Clopper-Pearson (exact)" if one else "betting bound (conservative)",
         clients=_client_audits(ordered, shares),
-        mixture=mixtures.to_plain(mixture),
+        mixture=mixtures.to_plain(weighed.mixture),
+        mixture_text=weighed.text,
         groups=_Cells.of_groups(ordered, shares).records(tail / G, alpha, margin),
         atoms=_Cells.of_atoms(ordered, shares).records(tail, None, None),
         uncovered=sum(a.uncovered for a in ordered),
@@ -226,10 +243,63 @@ def _common_alpha(audits: Sequence[Audit]) -> float | None:
     return next(iter(given))
 
 
-def _shares(audits: Sequence[Audit], mixture: Mixture) -> list[float]:
-    """pi_k of each audit, in their order."""
+@dataclass(frozen=True)
+class _Weighed:
+    """How much each client counts."""
+
+    mixture: Mixture
+    shares: list[float]  # pi_k of each audit, in their order.
+    text: str  # Which mixture this is, in words.
+
+
+def _weighed(audits: Sequence[Audit], mixture: Mixture | None) -> _Weighed:
+    """The shares of the audits under a mixture; None stands for the predictor's own, see the
+    module."""
+    if mixture is None:
+        known = [a for a in audits if a.share is not None]
+        if known:
+            return _by_predictor(audits, known)
+        mixture = "proportional"
     parts = [mixtures.Part(a.client, 1, a.n) for a in audits]
-    return [float(p) for p in mixtures.shares(parts, mixture)]
+    shares = [float(p) for p in mixtures.shares(parts, mixture)]
+    if isinstance(mixture, Mapping):
+        text = "weights that were given " + _listed(audits, shares, "for")
+    else:
+        text = "uniform" if mixture == "uniform" else "in proportion to the audited records"
+    return _Weighed(mixture, shares, text)
+
+
+def _by_predictor(audits: Sequence[Audit], known: Sequence[Audit]) -> _Weighed:
+    """The predictor's own mixture of the audited clients; `known` are the audits with a share."""
+    unknown = next((a for a in audits if a.share is None), None)
+    if unknown is not None:
+        raise GCFCPError(
+            f"the audit of {known[0].client!r} says what the client weighs in the predictor's "
+            f"mixture ({known[0].share:g}), but that of {unknown.client!r} does not: audit both "
+            "again under the names that the predictor knows, or say with mixture=... how much each "
+            "client counts"
+        )
+    weights = {a.client: a.share for a in audits if a.share is not None}
+    total = math.fsum(weights.values())  # It is exact up to the last bit, in any order.
+    if not total:
+        raise GCFCPError(
+            f"the audited clients ({audits[0].client!r}{', ..' if len(audits) > 1 else ''}) have "
+            "the weight 0 in the predictor's mixture: audit a client that has weight there, or say "
+            "with mixture=... how much each client counts"
+        )
+    shares = {client: w / total for client, w in weights.items()}
+    text = "the predictor's mixture " + _listed(audits, list(shares.values()), "of")
+    if total < 1 - 1e-9:
+        text += f" without the sites that were not audited, whose weight is {1 - total:.4g}"
+    return _Weighed(shares, list(shares.values()), text)
+
+
+def _listed(audits: Sequence[Audit], shares: Sequence[float], link: str) -> str:
+    """The weight of each client, as in "(a 0.25, b 0.75)". If there are many clients it is their
+    number, as in "of 120 sites", where `link` is the "of"."""
+    if len(audits) > _NAMED:
+        return f"{link} {len(audits):,} sites"
+    return f"({', '.join(f'{a.client} {p:.4g}' for a, p in zip(audits, shares, strict=True))})"
 
 
 @dataclass(frozen=True)

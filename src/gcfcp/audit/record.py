@@ -1,9 +1,13 @@
 """What one client publishes about the coverage of its records, and its bytes.
 
-The bytes of an audit are a container of kind b"A" and version 1; see `codec`. The fields of the
-header are those of `Audit`. Counts are lists of integers, with null where they are suppressed. The
-key of an atom is the hexadecimal form of its membership row, packed as numpy.packbits does it.
-There is no body.
+The bytes of an audit are a container of kind b"A"; see `codec`. The fields of the header are those
+of `Audit`. Counts are lists of integers, with null where they are suppressed. The key of an atom is
+the hexadecimal form of its membership row, packed as numpy.packbits does it. There is no body.
+
+There are two format versions. Version 1, which gcfcp 0.1.0 wrote, has no field `share`. Version 2
+has it: the weight pi_k of the client in the mixture of the audited predictor, a number from 0 to 1.
+An audit whose share is known is written as version 2 and any other as version 1, so that each audit
+can be written in one way only.
 """
 
 from __future__ import annotations
@@ -21,7 +25,8 @@ from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups, pack
 from gcfcp.version import LIBRARY
 
-_KIND, _VERSION = b"A", 1
+_KIND = b"A"
+_WITHOUT_SHARE, _WITH_SHARE = 1, 2  # The format versions; see the module.
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +56,11 @@ class Audit:
     atom_unbounded: Ints = field(repr=False)  # (a,): How many of their sets are infinite.
     suppressed_atoms: int = 0  # How many atoms are suppressed.
     library: str = LIBRARY  # The library that made the audit, with its version.
+    share: float | None = None  # pi_k, the client's weight in the predictor's mixture, if known.
 
     def __post_init__(self) -> None:
+        if self.share is not None:
+            object.__setattr__(self, "share", checks.weight("share", self.share))
         _check(self)
 
     def __eq__(self, other: object) -> bool:
@@ -95,7 +103,9 @@ class Audit:
             "suppressed_atoms": self.suppressed_atoms,
             "library": self.library,
         }
-        return codec.pack(_KIND, _VERSION, header, b"")
+        if self.share is None:
+            return codec.pack(_KIND, _WITHOUT_SHARE, header, b"")
+        return codec.pack(_KIND, _WITH_SHARE, header | {"share": self.share}, b"")
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str = "the audit") -> Audit:
@@ -103,11 +113,11 @@ class Audit:
 
         If they are not a valid audit, a GCFCPError says what is wrong with `name`.
         """
-        header, body = codec.unpack(data, _KIND, _VERSION, name)
+        version, header, body = codec.unpack_with_version(data, _KIND, _WITH_SHARE, name)
         with codec.reading(name, "audit"):
             if len(body):
                 raise GCFCPError(f"it has {len(body)} bytes after its header, where none may be")
-            return _decode(header)
+            return _decode(header, version)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the audit to a file. If writing fails, an older file stays as it was."""
@@ -182,9 +192,11 @@ def _check_counts(total: Ints, covered: Ints, unbounded: Ints, n: int) -> None:
         raise GCFCPError("a count of unbounded sets is not between 0 and its total")
 
 
-def _decode(header: dict[str, Any]) -> Audit:
-    """The audit that a header describes. Whatever is wrong with it raises one of
-    `codec.MALFORMED`."""
+def _decode(header: dict[str, Any], version: int) -> Audit:
+    """The audit that a header of this format version describes. Whatever is wrong with it raises
+    one of `codec.MALFORMED`."""
+    if version == _WITHOUT_SHARE and "share" in header:
+        raise GCFCPError("it has a share, but its format version 1 has none")
     groups = Groups.from_dict(header, "groups")
     suppressed = [value is None for value in _list(header["total"])]
 
@@ -224,6 +236,7 @@ def _decode(header: dict[str, Any]) -> Audit:
         atom_unbounded=_integers("atom_unbounded", _list(header["atom_unbounded"])),
         suppressed_atoms=header["suppressed_atoms"],
         library=header["library"],
+        share=checks.weight("share", header["share"]) if version == _WITH_SHARE else None,
     )
 
 

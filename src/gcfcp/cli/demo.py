@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 
 ALPHA = 0.1
+MIXTURE = "proportional"  # What `gcfcp calibrate` takes if no mixture is given.
 TRAINING = 200  # The number of images that train the model.
 CALIBRATION = 0.35  # This share of the other images calibrates. An audit needs more, to be certain.
 SPLITS = 30  # The number of random splits that the averages are over.
@@ -314,13 +315,13 @@ def _calibrate_and_audit(digits: _Digits, say: Callable[[str], None]) -> dict[st
             say(f"   {output.strip().splitlines()[-1].strip()}")
         elif what == "calibrate":
             say(f"   {_guarantee_in_words(Predictor.load('predictor.json'))}")
-    return {
-        name: merge_audits([Audit.load(file) for file in _audits(method)])
-        for name, method in {
-            **{name: method for name, (method, _) in BASELINES.items()},
-            OURS: OURS,
-        }.items()
+    ours = merge_audits([Audit.load(file) for file in _audits(OURS)])
+    # All methods are compared under one mixture, as in the report.
+    others = {
+        name: merge_audits([Audit.load(file) for file in _audits(method)], ours.shares)
+        for name, (method, _) in BASELINES.items()
     }
+    return {**others, OURS: ours}
 
 
 def _run(command: Sequence[str]) -> str:
@@ -343,7 +344,7 @@ def _save_baselines(digits: _Digits) -> None:
     groups = Groups.from_toml("groups.toml")
     clients = _clients(digits, groups.membership(digits.frame), digits.calibrates(0))
     for method, make in BASELINES.values():
-        result = make(clients, ALPHA, groups=groups)
+        result = make(clients, ALPHA, MIXTURE, groups=groups)
         Predictor(scores.THR(), result).save(f"{method}.json")
 
 
@@ -362,8 +363,8 @@ def _clients(digits: _Digits, membership: Bools, chosen: Bools) -> list[tuple[Fl
 def _averages(digits: _Digits) -> dict[str, tuple[Floats, Floats, float]]:
     """For each method three averages over the random splits.
 
-    They are the mean coverage of each group, its standard error, and the mean set size. Every site
-    weighs the same, as in the calibration.
+    They are the mean coverage of each group, its standard error, and the mean set size. Every
+    record weighs the same, as in the calibration, whose mixture is proportional.
     """
     groups = Groups.from_toml("groups.toml")
     membership = groups.membership(digits.frame)
@@ -376,14 +377,13 @@ def _averages(digits: _Digits) -> dict[str, tuple[Floats, Floats, float]]:
             clients = _clients(digits, membership, calibrates)
             tests = ~calibrates
             inside = membership[tests]
-            weight = 1 / np.bincount(digits.site[tests])[digits.site[tests]]
             for name in found:
                 make = BASELINES[name][1] if name in BASELINES else methods.gcfcp
-                thresholds = make(clients, ALPHA, groups=groups).thresholds(inside)
+                thresholds = make(clients, ALPHA, MIXTURE, groups=groups).thresholds(inside)
                 covered = values[tests] <= thresholds
-                found[name].append((weight * covered) @ inside / (weight @ inside))
+                found[name].append(inside[covered].sum(axis=0) / inside.sum(axis=0))
                 in_set = scores.THR().predict(digits.probabilities[tests], thresholds).sum(axis=1)
-                sizes[name].append(float(weight @ in_set / weight.sum()))
+                sizes[name].append(float(in_set.mean()))
             if advance is not None:
                 advance(split, SPLITS)
     return {
@@ -422,6 +422,7 @@ def _show(
         title=f"The audit of one split: coverage and verdict, {1 - ALPHA:g} promised "
         f"({ours.confidence:.0%} confidence; too few: there are too few records to tell)",
     )
+    console.lines(f"mixture of the clients: {ours.mixture_text}")
 
     def averaged(name: str, g: int) -> console.Cell:
         mean, error = averages[name][0][g], averages[name][1][g]

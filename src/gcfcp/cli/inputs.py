@@ -162,22 +162,6 @@ def mixture_of(text: str) -> Mixture:
     return mixture.parse(text, read)
 
 
-def own_mixture(predictor: Predictor, audits: Sequence[Audit]) -> Mixture:
-    """The clients' weights in the calibration, if the same clients were audited.
-
-    If others were audited, all of them weigh the same, and a warning says so.
-    """
-    clients = predictor.recorded("clients")
-    shares: dict[str, Any] = {str(c.get("client")): c.get("share") for c in clients}
-    if set(shares) == {a.client for a in audits}:
-        return shares
-    console.note(
-        "warning: the clients that were audited are not those that were calibrated, so all of them "
-        "weigh the same; give --mixture to weigh them otherwise"
-    )
-    return "uniform"
-
-
 def generator_of(score: Any, seed: int | None) -> Generator | None:
     """A generator for a randomised score, and None for any other score.
 

@@ -100,8 +100,20 @@ MixtureText = Annotated[
     str,
     typer.Option(
         "--mixture",
-        help="How much each client counts: uniform, proportional, or weights. Weights are written "
-        "as a=0.5,b=0.5, as a JSON object, or as the name of a .json file that holds one.",
+        help="How much each client counts: proportional (every record counts the same, as if all "
+        "records lay in one place), uniform (every site counts the same, however few records it "
+        "has), or weights. Weights are written as a=0.5,b=0.5, as a JSON object, or as the name of "
+        "a .json file that holds one.",
+    ),
+]
+AuditMixtureText = Annotated[
+    str | None,
+    typer.Option(
+        "--mixture",
+        help="How much each client counts in the audit: proportional (every audited record counts "
+        "the same, as if all records lay in one place), uniform (every site counts the same, "
+        "however few records it has), or weights as for gcfcp calibrate. By default it is the "
+        "mixture of the audited predictor or, if the audits do not say what it is, proportional.",
     ),
 ]
 MinCount = Annotated[

@@ -107,6 +107,7 @@ def audit_values(found: Audit) -> dict[str, Any]:
         "min_count": found.min_count,
         "alpha": found.alpha,
         "predictor": found.predictor,
+        "share": found.share,
         "uncovered": found.uncovered,
         "suppressed_atoms": found.suppressed_atoms,
         "groups": [
@@ -127,6 +128,8 @@ def show_audit(found: Audit, as_json: bool) -> None:
         f"{len(found.atom_total)} atoms are described and {found.suppressed_atoms} are suppressed "
         f"(min_count is {found.min_count})"
     )
+    if found.share is not None:
+        console.lines(f"  its weight in the predictor's mixture is {found.share:.4g}")
     console.table(
         ["group", "covered", "total"],
         [
@@ -296,6 +299,7 @@ def show_report(found: AuditReport) -> None:
         left=2,
         title=f"{found.confidence:.0%} confidence for all groups together{promised}",
     )
+    console.lines(f"mixture of the clients: {found.mixture_text}")
     for g in found.groups:
         if g.suppressed:
             console.lines(

@@ -12,6 +12,7 @@ import typer
 from gcfcp.cli import console, inputs, printing
 from gcfcp.cli.options import (
     Alpha,
+    AuditMixtureText,
     Confidence,
     Force,
     Json,
@@ -27,10 +28,11 @@ from gcfcp.cli.options import (
     app,
     typed,
 )
+from gcfcp.errors import GCFCPError
 
 if TYPE_CHECKING:
-    from gcfcp.audit import AuditReport
-    from gcfcp.calibration import Plan
+    from gcfcp.audit import Audit, AuditReport
+    from gcfcp.calibration import Mixture, Plan
     from gcfcp.prediction import Predictor
 
 
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 def plan(
     summaries: Summaries,
     alpha: Alpha = 0.1,
-    mixture: MixtureText = "uniform",
+    mixture: MixtureText = "proportional",
     merge: MergeWay = Merge.POOL,
     rule: RuleName = Rule.SIMULTANEOUS,
     known_keys: KnownKeys = None,
@@ -103,7 +105,7 @@ def calibrate(
     summaries: Summaries,
     output: Output,
     alpha: Alpha = 0.1,
-    mixture: MixtureText = "uniform",
+    mixture: MixtureText = "proportional",
     merge: MergeWay = Merge.POOL,
     rule: RuleName = Rule.SIMULTANEOUS,
     delta: Annotated[
@@ -150,13 +152,13 @@ def calibrate(
 
 
 @app.command(
-    "audit-merge", epilog="Example: gcfcp audit-merge a.audit b.audit c.audit --mixture uniform"
+    "audit-merge", epilog="Example: gcfcp audit-merge a.audit b.audit c.audit --confidence 0.99"
 )
 def audit_merge(
     audits: Annotated[
         list[str], typer.Argument(metavar="AUDIT...", help="The audits that gcfcp audit wrote.")
     ],
-    mixture: MixtureText = "uniform",
+    mixture: AuditMixtureText = None,
     alpha: Annotated[
         float | None,
         typer.Option(help="The share of outcomes that may be missed, if the audits do not say it."),
@@ -176,7 +178,10 @@ def audit_merge(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Say for every group whether the promise was kept."""
+    """Say for every group whether the promise was kept.
+
+    The result names the mixture that it is about.
+    """
     import json
 
     import gcfcp
@@ -186,7 +191,7 @@ def audit_merge(
     if not as_json and output != "-":
         console.check_tables()
     report = gcfcp.merge_audits(
-        inputs.load_audits(audits), inputs.mixture_of(mixture), alpha, confidence, margin=margin
+        inputs.load_audits(audits), _mixture(mixture), alpha, confidence, margin=margin
     )
     if output is not None:
         text = json.dumps(report.to_dict(), indent=1, ensure_ascii=False) + "\n"
@@ -224,13 +229,7 @@ def report(
             "option may be repeated."
         ),
     ] = None,
-    mixture: Annotated[
-        str | None,
-        typer.Option(
-            help="How much each client counts in the audit, as for gcfcp calibrate; by default as "
-            "in the predictor."
-        ),
-    ] = None,
+    mixture: AuditMixtureText = None,
     confidence: Confidence = 0.95,
     force: Force = False,
 ) -> None:
@@ -239,18 +238,24 @@ def report(
     It says what was promised and, if there are audits, what they found. The page needs no other
     file and no network.
     """
+    import gcfcp
     from gcfcp.report import render
 
     inputs.check_output(output, force)
     loaded = inputs.load_predictor(predictor)
+    alpha, weights = float(loaded.threshold_table.alpha), _mixture(mixture)
+    found = None
+    if audits:
+        found = gcfcp.merge_audits(inputs.load_audits(audits), weights, alpha, confidence)
+    others = {}
+    for name, files in inputs.baselines(baseline or []).items():
+        other = inputs.load_audits(files)
+        beside = _beside(found, name, other) if weights is None and found else weights
+        others[name] = gcfcp.merge_audits(other, beside, alpha, confidence)
     page = render(
         loaded,
-        _merged(loaded, audits, mixture, confidence) if audits else None,
-        {
-            name: _merged(loaded, files, mixture, confidence)
-            for name, files in inputs.baselines(baseline or []).items()
-        }
-        or None,
+        found,
+        others or None,
         _plan_for(loaded, summary) if summary else None,
         shlex.join(["gcfcp", *typed.get()]),
     )
@@ -259,20 +264,23 @@ def report(
         console.note(f"open {output} in a browser")
 
 
-def _merged(
-    predictor: Predictor, files: Sequence[str], mixture: str | None, confidence: float
-) -> AuditReport:
-    """The merged audits in these files, judged by what the predictor promises.
+def _mixture(text: str | None) -> Mixture | None:
+    """The mixture of an audit as the user wrote it; None stands for the predictor's own."""
+    return None if text is None else inputs.mixture_of(text)
 
-    mixture: The mixture as the user wrote it; None takes that of the predictor.
+
+def _beside(found: AuditReport, name: str, audits: Sequence[Audit]) -> Mixture:
+    """The mixture of the predictor's audit, under which the audits of a baseline are merged.
+
+    Methods can only be compared under one mixture. If the baseline was audited at other clients,
+    there is none.
     """
-    import gcfcp
-
-    audits = inputs.load_audits(files)
-    weights = (
-        inputs.own_mixture(predictor, audits) if mixture is None else inputs.mixture_of(mixture)
-    )
-    return gcfcp.merge_audits(audits, weights, float(predictor.threshold_table.alpha), confidence)
+    if odd := sorted(set(found.shares) ^ {a.client for a in audits}):
+        raise GCFCPError(
+            f"only one of the predictor and baseline {name} was audited at {odd[0]!r}: audit both "
+            "at the same clients, or give --mixture"
+        )
+    return found.shares
 
 
 def _plan_for(predictor: Predictor, files: Sequence[str]) -> Plan:
@@ -282,5 +290,5 @@ def _plan_for(predictor: Predictor, files: Sequence[str]) -> Plan:
     return gcfcp.plan(
         inputs.load_summaries(files),
         float(predictor.threshold_table.alpha),
-        predictor.provenance.get("mixture", "uniform"),
+        predictor.provenance.get("mixture", "proportional"),
     )

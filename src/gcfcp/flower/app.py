@@ -156,7 +156,7 @@ def setup_of(run: Mapping[str, Any]) -> tuple[Question, Target, Terms, Path]:
     )
     target = Target(
         alpha=_number(run, "alpha", 0.1),
-        mixture=mixture.parse(str(run.get("mixture", "uniform")), codec.read),
+        mixture=mixture.parse(str(run.get("mixture", "proportional")), codec.read),
         merge=str(run.get("merge", "pool")),
         rule=str(run.get("rule", "simultaneous")),
         coreset=checks.flag("coreset", run.get("coreset", True)),

@@ -267,7 +267,11 @@ def _audit(request: Request, site: Site, node: NodeConfig) -> bytes:
         )
     if counted.client != site.client or counted.min_count != question.min_count:
         raise Refusal(Code.DATA_REFUSED)
-    return replace(counted, predictor=hashlib.sha256(request.predictor).hexdigest()).to_bytes()
+    return replace(
+        counted,
+        predictor=hashlib.sha256(request.predictor).hexdigest(),
+        share=predictor.share_of(site.client),
+    ).to_bytes()
 
 
 def differences(summary: ClientSummary, question: Question) -> str:

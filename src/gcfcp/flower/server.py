@@ -50,14 +50,17 @@ REPORTED = 20_000  # For more clients than this, no report is written.
 class Target:
     """What to calibrate for, and what to do with the result.
 
-    alpha, mixture, merge, rule: As in `gcfcp.calibrate`.
+    alpha, mixture, merge, rule: As in `gcfcp.calibrate`. The mixture "proportional" lets every
+    record count the same, as if all records lay in one place, and "uniform" lets every site count
+    the same, however few records it has.
     coreset: Whether the predictor carries the pooled centroids, as in `Predictor.save`. If there
     is an audit, the clients get them with the predictor.
-    audit: Whether the clients are asked for an audit of the predictor afterwards.
+    audit: Whether the clients are asked for an audit of the predictor afterwards. It is about the
+    predictor's mixture.
     """
 
     alpha: float = 0.1
-    mixture: Mixture = "uniform"
+    mixture: Mixture = "proportional"
     merge: str = "pool"
     rule: str = "simultaneous"
     coreset: bool = True
@@ -78,7 +81,7 @@ class Result:
     calibration: Calibration
     predictor: Predictor
     missing: tuple[str, ...]  # The names of the clients that are missing.
-    audit: AuditReport | None  # None if no audit was asked for, or if no client gave one.
+    audit: AuditReport | None  # None if none was asked for, or if no client with weight gave one.
     record: dict[str, Any] = field(repr=False)  # What record.json holds.
 
 
@@ -190,7 +193,7 @@ class _Round:
             predictor.provenance["missing"] = list(missing)
         text = predictor.to_json(coreset=self.target.coreset).encode()
         self._write("predictor.json", text)
-        audit = self._audit(text) if self.target.audit else None
+        audit = self._audit(text, calibration.shares) if self.target.audit else None
         self._report(predictor, calibration, audit)
         self.write_record(None)
         path = self.store.directory / "predictor.json"
@@ -357,37 +360,38 @@ class _Round:
 
     # --- the second round
 
-    def _audit(self, predictor: bytes) -> AuditReport | None:
+    def _audit(self, predictor: bytes, shares: Mapping[str, float]) -> AuditReport | None:
         """Send the predictor out, bring the counts back, and merge them.
 
         predictor: The bytes of predictor.json.
-        Returns None if no client gave an audit. Clients that gave none are named in a note.
+        shares: The weight of each client in the predictor's mixture.
+        Returns None if no client that has weight gave an audit. Clients that gave none are named in
+        a note.
         """
-        audits = self._gather_audits(predictor)
+        audits = self._gather_audits(predictor, shares)
         silent = sorted(set(self.taken) - set(audits))
         if silent:
             self._note(f"these clients were not audited: {_listed(tuple(silent))}")
         if not audits:
             return None
-        mixture = self.target.mixture
-        if isinstance(mixture, Mapping) and not any(mixture.get(k) for k in audits):
-            mixture = "uniform"
-        mixture = mixtures.among(mixture, audits, "were audited")
-        found = gcfcp.merge_audits(audits.values(), mixture)
+        if not any(shares[client] for client in audits):
+            self._note("no client that has weight in the mixture was audited, so nothing is judged")
+            return None
+        found = gcfcp.merge_audits(audits.values())
         for client in sorted(audits):
             self.say(f"{client} audited {audits[client].n:,} records")
         self.say(str(found))
         self.result["audit"] = found.to_dict()
         return found
 
-    def _gather_audits(self, predictor: bytes) -> dict[str, Audit]:
+    def _gather_audits(self, predictor: bytes, shares: Mapping[str, float]) -> dict[str, Audit]:
         """Ask all clients whose summary was accepted for an audit, and return audits by client."""
         fingerprint, roster = hashlib.sha256(predictor).hexdigest(), self.terms.clients
         audits: dict[str, Audit] = {}
 
         def accept(name: str | None, outcome: Outcome) -> Outcome:
             client = str(outcome.client)
-            audit = self._checked_audit(client, outcome.payload, fingerprint)
+            audit = self._checked_audit(client, outcome.payload, fingerprint, shares)
             if audits.setdefault(client, audit) != audit:
                 raise Refusal(Code.NAME_TAKEN)
             return outcome
@@ -411,11 +415,15 @@ class _Round:
         self.audits = sorted(exchange.run(), key=_order)
         return audits
 
-    def _checked_audit(self, client: str, data: bytes, predictor: str) -> Audit:
+    def _checked_audit(
+        self, client: str, data: bytes, predictor: str, shares: Mapping[str, float]
+    ) -> Audit:
         """The audit in these bytes; a `Refusal` if it is not valid, not this client's or not as
         asked.
 
         predictor: The SHA-256 of the predictor that had to be audited.
+        shares: The weight of each client in its mixture. A site cannot claim another one, and that
+        of a site whose gcfcp is too old to state it is filled in.
         """
         try:
             audit = Audit.from_bytes(data)
@@ -427,9 +435,10 @@ class _Round:
             audit.groups.fingerprint != self.question.groups.fingerprint
             or audit.predictor != predictor
             or audit.min_count != self.question.min_count
+            or audit.share not in (None, shares[client])
         ):
             raise Refusal(Code.NOT_AS_ASKED)
-        return audit
+        return replace(audit, share=shares[client])
 
     # --- the record
 

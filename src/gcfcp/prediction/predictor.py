@@ -130,6 +130,19 @@ class Predictor:
         given = self.provenance.get(what)
         return [r for r in given if isinstance(r, dict)] if isinstance(given, list) else []
 
+    def share_of(self, client: str) -> float | None:
+        """pi_k, the weight of a client in the mixture that the promise is about.
+
+        It is None if the client is not among those of the calibration. The file of a loaded
+        predictor may come from anyone: it is None, too, if the file does not give the client
+        exactly one weight from 0 to 1.
+        """
+        if isinstance(self.calibration, Calibration):
+            return self.calibration.shares.get(client)
+        given = [c.get("share") for c in self.recorded("clients") if c.get("client") == client]
+        share = codec.number(given[0]) if len(given) == 1 else None
+        return share if share is not None and 0 <= share <= 1 else None
+
     def thresholds(self, membership: Any, threshold_rng: Generator | None = None) -> Floats:
         """The threshold of each row; see `ThresholdTable.thresholds`."""
         return self.threshold_table.thresholds(membership, threshold_rng)

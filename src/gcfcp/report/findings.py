@@ -19,7 +19,6 @@ from gcfcp.report.parts import (
     defined,
     every_group,
     fit,
-    mixture_words,
     sum_known,
 )
 from gcfcp.report.scale import Mark, Scale, scale_of, step_of
@@ -65,7 +64,8 @@ def verdict(
     by = {v: [g.group for g in audit.groups if g.verdict == v] for v in _VERDICTS}
     tone, sign, headline = _headline(predictor, audit, by)
     more = _besides(by, len(audit.groups)) + _compared(others, len(audit.groups))
-    return {"tone": tone, "sign": sign, "headline": headline, "more": more + _caveats(predictor)}
+    more += [_mixture(audit, others), *_caveats(predictor)]
+    return {"tone": tone, "sign": sign, "headline": headline, "more": more}
 
 
 def _promised(predictor: Predictor) -> str:
@@ -370,9 +370,22 @@ def _how(audit: AuditReport) -> str:
         "coverage: the share of a group's records whose prediction contained the true answer. The "
         "line through the mark shows the range in which the true coverage lies; all lines together "
         "are right with "
-        f"{num.exact_percent(audit.confidence)} confidence. In the coverage, "
-        f"{mixture_words(audit.mixture)}."
+        f"{num.exact_percent(audit.confidence)} confidence."
     )
+
+
+def _mixture(audit: AuditReport, others: Mapping[str, AuditReport]) -> str:
+    """How much the clients count in the coverage that was found, also where others differ in it."""
+    text = f"Mixture of the clients in the audit: {audit.mixture_text}."
+    for name, report in others.items():
+        if not _alike(report.shares, audit.shares):
+            text += f" With {name}, it is another one: {report.mixture_text}."
+    return text
+
+
+def _alike(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
+    """Whether two mixtures give each client the same weight, up to rounding."""
+    return one.keys() == other.keys() and all(abs(one[k] - other[k]) < 1e-9 for k in one)
 
 
 def _comparison(audit: AuditReport, others: Mapping[str, AuditReport]) -> str:

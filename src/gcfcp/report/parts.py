@@ -65,9 +65,9 @@ def defined(predictor: Predictor) -> list[tuple[str, str]]:
 def mixture_words(mixture: Any) -> str:
     """How much the clients count, as the second half of a sentence."""
     if mixture == "uniform":
-        return "every client counts the same"
+        return "every client counts the same, however few records it has"
     if mixture == "proportional":
-        return "every client counts in proportion to its number of records"
+        return "every record counts the same, as if all records lay in one place"
     if isinstance(mixture, Mapping) and len(set(map(str, mixture.values()))) == 1:
         return "every client counts the same"
     return "every client counts with the weight that was given for it"

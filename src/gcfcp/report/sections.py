@@ -515,7 +515,7 @@ def provenance(
     if audit is not None:
         pairs += [
             ("Fingerprint of the predictor that was audited", audit.predictor, True),
-            ("Mixture of the audit", _mixture_text(audit.mixture), False),
+            ("Mixture of the audit", audit.mixture_text, False),
             ("Intervals of the audit", f"{audit.interval}, {audit.adjustment}", False),
             ("Confidence of the audit", num.exact_percent(audit.confidence), False),
         ]

@@ -31,7 +31,8 @@ def audit_table(
     table: Records that have an outcome `y` and that were not used to calibrate. A score that is
     only known by its name can also be audited from a column `score`, without `y`.
     predictor: The predictor to audit. Its score decides which columns are read.
-    client: The name of this site. If the groups have sites, it is one of them.
+    client: The name of this site. If the groups have sites, it is one of them. If it is among the
+    predictor's clients, the audit says what it weighs in the predictor's mixture.
     min_count: Counts of fewer records than this are withheld.
     missing: "error" refuses a table in which a value is missing, "drop" leaves out such rows.
     rng: The generator for randomised scores, and None for all others.
@@ -59,6 +60,7 @@ def audit_table(
         min_count=min_count,
         alpha=float(predictor.threshold_table.alpha),
         predictor=predictor.fingerprint,
+        share=predictor.share_of(client),
     )
     return found, rows
 

@@ -130,7 +130,7 @@ def large() -> Sample:
     kinds[~kinds[:, :-1].any(axis=1), 0] = True
     kinds[:, -1] = np.arange(120) < 3  # This group is so rare that its thresholds are infinite.
     popularity = rng.dirichlet(np.where(np.arange(120) < 3, 0.001, 0.4))
-    popularity[:3] = 0.0002
+    popularity[:3] = 0.00005
     popularity /= popularity.sum()
 
     def rows(n: int) -> Rows:

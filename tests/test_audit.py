@@ -533,8 +533,8 @@ def test_a_file_has_a_share_if_and_only_if_its_version_says_so() -> None:
         (2, {"share": None}, "share=None is not a number from 0 to 1"),
         (2, {"share": 1.5}, "share=1.5 is not a number from 0 to 1"),
         (2, {"share": "1"}, "share='1' is not a number from 0 to 1"),
-        (3, {"share": 0.5}, "format version 3; this gcfcp reads version 1 or 2: upgrade gcfcp"),
-        (0, {}, "format version 0; this gcfcp reads version 1 or 2: make the file again"),
+        (3, {"share": 0.5}, "format version 3; this gcfcp reads versions 1 to 2: upgrade gcfcp"),
+        (0, {}, "format version 0; this gcfcp reads versions 1 to 2: make the file again"),
     ):
         with pytest.raises(gcfcp.GCFCPError, match=message):
             Audit.from_bytes(codec.pack(b"A", version, header | more, b""), "x.audit")

@@ -111,8 +111,9 @@ def test_provenance_is_complete(small: Reader) -> None:
         gcfcp.version.LIBRARY,
         f"NumPy {np.__version__}",
         "residual",
-        "uniform",
+        "proportional",
         "simultaneous",
+        "theorem 2 (all groups together)",
         predictor.groups.fingerprint,
         "Bonferroni over 4 groups",
     ):

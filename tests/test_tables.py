@@ -519,6 +519,7 @@ def test_predictions_and_audits_of_a_table_are_those_of_its_site(tmp_path: Path)
             set_size=ends[:, 1] - ends[:, 0],
             alpha=0.1,
             predictor=predictor.fingerprint,
+            share=predictor.share_of(name),
         )
 
 

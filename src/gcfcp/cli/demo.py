@@ -255,6 +255,7 @@ def _commands() -> list[list[str]]:
         for name, (method, _) in BASELINES.items()
         for text in ("--baseline", f"{name}=*-{method}.audit")
     ]
+    summaries = [text for file in _summaries() for text in ("--summary", file)]
     return [
         *(
             [
@@ -280,7 +281,7 @@ def _commands() -> list[list[str]]:
             for method, _ in BASELINES.values()
             for command in _audit_commands(method, f"{method}.json")
         ),
-        ["report", "predictor.json", *_audits(OURS), *baselines, "-o", "report.html"],
+        ["report", "predictor.json", *_audits(OURS), *baselines, *summaries, "-o", "report.html"],
     ]
 
 
@@ -357,6 +358,11 @@ def _clients(digits: _Digits, membership: Bools, chosen: Bools) -> list[tuple[Fl
     ]
 
 
+def _ours(*args: Any, **options: Any) -> methods.Result:
+    """What gcfcp calibrate makes of the records, without files."""
+    return methods.gcfcp(*args, correction="sharp", **options)
+
+
 # --- many splits -------------------------------------------------------------------------------
 
 
@@ -378,7 +384,7 @@ def _averages(digits: _Digits) -> dict[str, tuple[Floats, Floats, float]]:
             tests = ~calibrates
             inside = membership[tests]
             for name in found:
-                make = BASELINES[name][1] if name in BASELINES else methods.gcfcp
+                make = BASELINES[name][1] if name in BASELINES else _ours
                 thresholds = make(clients, ALPHA, MIXTURE, groups=groups).thresholds(inside)
                 covered = values[tests] <= thresholds
                 found[name].append(inside[covered].sum(axis=0) / inside.sum(axis=0))

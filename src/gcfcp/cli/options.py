@@ -61,6 +61,13 @@ class Rule(StrEnum):
     MAX = "max"
 
 
+class Correction(StrEnum):
+    """How much the test point weighs."""
+
+    SHARP = "sharp"
+    PAPER = "paper"
+
+
 # --- options that several commands share --------------------------------------------------------
 
 Data = Annotated[
@@ -145,8 +152,17 @@ RuleName = Annotated[
     Rule,
     typer.Option(
         "--rule",
-        help="How thresholds are made: simultaneous as in the paper; max is proved for overlapping "
-        "groups too, but makes larger sets.",
+        help="How thresholds are made: simultaneous fits all groups together, as in the paper; max "
+        "takes the largest threshold of a record's groups, which is proved for compressed "
+        "summaries too, but may make larger sets.",
+    ),
+]
+CorrectionName = Annotated[
+    Correction,
+    typer.Option(
+        "--correction",
+        help="How much the record to come weighs in the fit: sharp is the least weight that is "
+        "proved, paper is one record for each client.",
     ),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -215,22 +216,23 @@ def _number(number: Any, form: str) -> str:
 def show_plan(found: Plan) -> None:
     """Print a plan: the groups as a table, the atoms without a finite threshold, and advice."""
     console.table(
-        ["group", "threshold", "records", "weight", "missing", "least alpha"],
+        ["group", "threshold", "records", "weight", "charge", "missing", "least alpha"],
         [
             [
                 g.group,
                 ("finite", "green") if g.finite else ("infinite", "bold red"),
                 f"{g.records:,}",
                 f"{g.weight:.4f}",
+                f"{g.charge:.3g}" if math.isfinite(g.charge) else "",
                 f"{g.missing:,}" if g.missing else "",
                 f"{g.least_alpha:.3g}",
             ]
             for g in found.groups
         ],
         left=2,
-        title=f"alpha {found.alpha:g}, {clients(len(found.clients))}, "
-        f"test weight {found.test_weight:.4g}",
+        title=f"alpha {found.alpha:g}, {clients(len(found.clients))}",
     )
+    console.lines(f"{found.correction}")
     infinite = [a for a in found.atoms if a.reason is not None]
     console.lines(
         f"{len(found.atoms) - len(infinite)} of {len(found.atoms)} atoms will have a finite "
@@ -238,6 +240,8 @@ def show_plan(found: Plan) -> None:
     )
     for atom in infinite:
         console.lines(f"  {' & '.join(atom.groups)}: {atom.reason}")
+    for note in found.notes:
+        console.lines(f"* {note}")
     for screened in found.screening:
         if screened.flagged:
             console.lines(f"! {screened}")
@@ -251,7 +255,7 @@ def show_calibration(result: Calibration) -> None:
     finite = sum(r.reason is None for r in result.atoms)
     console.note(
         f"{finite} of {len(result.atoms)} atoms have a finite threshold; "
-        f"{clients(len(result.shares))}, alpha {result.alpha:g}"
+        f"{clients(len(result.shares))}, alpha {result.alpha:g}; {result.correction}"
     )
 
 
@@ -273,8 +277,8 @@ def show_guarantees(guarantees: Sequence[dict[str, Any]], error: bool = False) -
     )
     if any(g.get("certified_status") == "measured" for g in guarantees):
         (console.note if error else console.lines)(
-            "measured: this is not proved where groups overlap, but it held in every measurement; "
-            "with calibrate --rule max it is proved"
+            "measured: not proved where groups overlap and summaries are compressed, but it held "
+            "in every measurement; with calibrate --rule max it is proved"
         )
 
 

@@ -14,6 +14,8 @@ from gcfcp.cli.options import (
     Alpha,
     AuditMixtureText,
     Confidence,
+    Correction,
+    CorrectionName,
     Force,
     Json,
     KnownKeys,
@@ -43,6 +45,7 @@ def plan(
     mixture: MixtureText = "proportional",
     merge: MergeWay = Merge.POOL,
     rule: RuleName = Rule.SIMULTANEOUS,
+    correction: CorrectionName = Correction.SHARP,
     known_keys: KnownKeys = None,
     as_json: Json = False,
 ) -> None:
@@ -58,6 +61,7 @@ def plan(
         inputs.mixture_of(mixture),
         merge.value,
         rule=rule.value,
+        correction=correction.value,
     )
     if as_json:
         console.show_json(asdict(found) | {"finite": found.finite})
@@ -108,6 +112,7 @@ def calibrate(
     mixture: MixtureText = "proportional",
     merge: MergeWay = Merge.POOL,
     rule: RuleName = Rule.SIMULTANEOUS,
+    correction: CorrectionName = Correction.SHARP,
     delta: Annotated[
         float | None,
         typer.Option(
@@ -133,7 +138,13 @@ def calibrate(
         console.check_tables()
     loaded = inputs.load_summaries(summaries, known_keys)
     result = gcfcp.calibrate(
-        loaded, alpha, inputs.mixture_of(mixture), merge.value, rule=rule.value, delta=delta
+        loaded,
+        alpha,
+        inputs.mixture_of(mixture),
+        merge.value,
+        rule=rule.value,
+        correction=correction.value,
+        delta=delta,
     )
     predictor = gcfcp.Predictor(loaded[0].score, result)
     inputs.write(output, predictor.to_json(coreset=coreset).encode(), force)
@@ -143,6 +154,7 @@ def calibrate(
                 "file": output,
                 "alpha": result.alpha,
                 "clients": result.shares,
+                "correction": asdict(result.correction),
                 "guarantee": [asdict(g) for g in result.guarantee],
                 "table": [asdict(r) for r in result.atoms],
             }
@@ -287,8 +299,15 @@ def _plan_for(predictor: Predictor, files: Sequence[str]) -> Plan:
     """What `plan` says of the summaries in these files, for the promise of the predictor."""
     import gcfcp
 
+    made = predictor.provenance
+    correction = made.get("correction")
     return gcfcp.plan(
         inputs.load_summaries(files),
         float(predictor.threshold_table.alpha),
-        predictor.provenance.get("mixture", "proportional"),
+        made.get("mixture", "proportional"),
+        made.get("merge", "pool"),
+        rule=predictor.threshold_table.rule,
+        # A predictor of 0.1.0 says nothing of it, and has the paper's.
+        correction=correction.get("kind", "sharp") if isinstance(correction, dict) else "paper",
+        delta=made.get("recompression_delta"),
     )

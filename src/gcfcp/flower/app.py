@@ -159,6 +159,7 @@ def setup_of(run: Mapping[str, Any]) -> tuple[Question, Target, Terms, Path]:
         mixture=mixture.parse(str(run.get("mixture", "proportional")), codec.read),
         merge=str(run.get("merge", "pool")),
         rule=str(run.get("rule", "simultaneous")),
+        correction=str(run.get("correction", "sharp")),
         coreset=checks.flag("coreset", run.get("coreset", True)),
         audit=checks.flag("audit", run.get("audit", False)),
     )

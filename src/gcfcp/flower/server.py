@@ -31,7 +31,7 @@ from flwr.serverapp import Grid, ServerApp
 import gcfcp
 from gcfcp import checks, codec, report
 from gcfcp.audit import Audit, AuditReport
-from gcfcp.calibration import MERGES, RULES, Calibration, Mixture
+from gcfcp.calibration import CORRECTIONS, MERGES, RULES, Calibration, Mixture
 from gcfcp.calibration import mixture as mixtures
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.flower import protocol
@@ -50,9 +50,9 @@ REPORTED = 20_000  # For more clients than this, no report is written.
 class Target:
     """What to calibrate for, and what to do with the result.
 
-    alpha, mixture, merge, rule: As in `gcfcp.calibrate`. The mixture "proportional" lets every
-    record count the same, as if all records lay in one place, and "uniform" lets every site count
-    the same, however few records it has.
+    alpha, mixture, merge, rule, correction: As in `gcfcp.calibrate`. The mixture "proportional"
+    lets every record count the same, as if all records lay in one place, and "uniform" lets every
+    site count the same, however few records it has.
     coreset: Whether the predictor carries the pooled centroids, as in `Predictor.save`. If there
     is an audit, the clients get them with the predictor.
     audit: Whether the clients are asked for an audit of the predictor afterwards. It is about the
@@ -63,6 +63,7 @@ class Target:
     mixture: Mixture = "proportional"
     merge: str = "pool"
     rule: str = "simultaneous"
+    correction: str = "sharp"
     coreset: bool = True
     audit: bool = False
 
@@ -71,6 +72,7 @@ class Target:
         object.__setattr__(self, "alpha", float(checks.alpha(self.alpha)))
         checks.choice("merge", self.merge, *MERGES)
         checks.choice("rule", self.rule, *RULES)
+        checks.choice("correction", self.correction, *CORRECTIONS)
         mixtures.check(self.mixture)
 
 
@@ -329,6 +331,7 @@ class _Round:
                 self._mixture(missing),
                 self.target.merge,
                 rule=self.target.rule,
+                correction=self.target.correction,
             )
         for warning in caught:
             self._note(str(warning.message))
@@ -470,6 +473,7 @@ class _Round:
                 "mixture": dict(mixture) if isinstance(mixture, Mapping) else mixture,
                 "merge": self.target.merge,
                 "rule": self.target.rule,
+                "correction": self.target.correction,
             },
             "terms": {
                 "deadline": terms.deadline,

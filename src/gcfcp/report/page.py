@@ -101,6 +101,7 @@ def _content(
         "infinite": sections.infinite(predictor, plan),
         "thresholds": sections.thresholds(predictor),
         "clients": sections.clients(predictor),
+        "unseen": sections.unseen(plan, 1 - alpha_of(predictor)),
         "words": sections.words(predictor, audit),
     }
 

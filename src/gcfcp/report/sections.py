@@ -76,7 +76,27 @@ def _promise_text(predictor: Predictor) -> str:
         "promised to contain the true answer for at least "
         f"{num.exact_percent(1 - alpha_of(predictor))} of the new records. New records are assumed "
         "to come from the clients in a fixed mixture: "
-        f"{mixture_words(predictor.provenance.get('mixture'))}."
+        f"{mixture_words(predictor.provenance.get('mixture'))}. The promise is about the average "
+        f"over all calibrations that could have happened.{_charged(predictor)}"
+    )
+
+
+def _charged(predictor: Predictor) -> str:
+    """What the promise cost: how much the record to come weighed in the fit; "" if not known."""
+    given = predictor.provenance.get("correction")
+    if not isinstance(given, Mapping):
+        return ""
+    most, papers = codec.number(given.get("records")), codec.number(given.get("paper"))
+    least = codec.number(given.get("least_records"))
+    if most is None or least is None or papers is None:
+        return ""
+    size = f"{most:.3g}" if least > 0.995 * most else f"{least:.3g} to {most:.3g}"
+    compared = f"; one record for each client would be {papers:.3g}"
+    if given.get("kind") == "paper":
+        compared = ", one for each client, as the paper does it"
+    return (
+        " A threshold must leave room for the record to come. Here that record weighs as much as "
+        f"{size} of the calibration records{compared}."
     )
 
 
@@ -105,7 +125,8 @@ def _promise_row(group: str, definition: str, given: Mapping[str, Any], alpha: f
 _STATUS = {
     PROVED: (
         "A mathematical theorem covers exactly what was done here. It assumes only that the new "
-        "records of a client arise in the same way as its calibration records did."
+        "records of a client arise in the same way as its calibration records did, and "
+        "independently of each other."
     ),
     PAPER: (
         "The bound follows from the proof in the paper behind this method (Wen, Simeone and Xing, "
@@ -113,10 +134,10 @@ _STATUS = {
         "argument and not as a theorem."
     ),
     MEASURED: (
-        "No proof covers this combination of overlapping groups and clients. The bound held in "
-        "simulations in which the truth was known. Whether it holds for your data is what an audit "
-        'finds out. With the rule "max" the bound is proved for overlapping groups too, but the '
-        "predictions are larger."
+        "The theorem for overlapping groups does not cover summaries that are compressed or that "
+        "withhold records. The bound held in simulations in which the truth was known. Whether it "
+        'holds for your data is what an audit finds out. With the rule "max" the bound is proved '
+        "for any summaries, but the predictions may be larger."
     ),
 }
 
@@ -305,6 +326,43 @@ _RULES = {
     "first": "The threshold for a combination is the threshold of the first of its groups.",
     "constant": "There is one threshold for all records, whatever their groups are.",
 }
+
+
+# --- a site that takes no part --------------------------------------------------------------------
+
+
+def unseen(plan: Plan | None, promise: float) -> dict[str, Any] | None:
+    """The section about sites that take no part: what happens at a site that was left out.
+
+    plan: What `plan` said of the same summaries; None, and a plan of very many sites, give none.
+    promise: The coverage that is promised, 1 - alpha.
+    """
+    if plan is None or not plan.unseen_site:
+        return None
+    sites = list(dict.fromkeys(u.client for u in plan.unseen_site))
+    rows = []
+    for site in sites:
+        own = [u for u in plan.unseen_site if u.client == site]
+        worst = min(own, key=lambda u: u.coverage)
+        whole = max(own, key=lambda u: u.records)
+        rows.append(
+            {
+                "site": site,
+                "records": num.Cell.of(whole.records, num.whole),
+                "largest": whole.group,
+                "coverage": num.Cell.of(whole.coverage, num.share),
+                "lowest": num.Cell.of(worst.coverage, num.share),
+                "group": worst.group,
+                "below": worst.coverage < promise,
+            }
+        )
+    rows, left_out = fit(
+        rows,
+        lambda row: -float(row["records"].value or 0),
+        lambda row: 600 + len(row["site"]) + len(row["group"]) + len(row["largest"]),
+        "the sites with the fewest records",
+    )
+    return {"rows": rows, "left_out": left_out}
 
 
 # --- clients --------------------------------------------------------------------------------------
@@ -499,6 +557,7 @@ def provenance(
         ("Share that may be missed (alpha)", f"{alpha_of(predictor):g}", False),
         ("Mixture", _mixture_text(given.get("mixture")), False),
         ("Rule", predictor.threshold_table.rule, False),
+        ("Weight of the record to come", _ground(given.get("correction")), False),
         ("Merge", given.get("merge"), False),
         ("Compression at the clients (delta)", ", ".join(f"{d:g}" for d in deltas), False),
         ("Compression at the server (delta)", given.get("recompression_delta"), False),
@@ -522,6 +581,12 @@ def provenance(
     return [
         {"what": what, "value": str(value), "mono": mono} for what, value, mono in pairs if value
     ]
+
+
+def _ground(correction: Any) -> str | None:
+    """By which theorem the weight of the record to come was found; None if it is not known."""
+    theorem = correction.get("theorem") if isinstance(correction, Mapping) else None
+    return theorem if isinstance(theorem, str) else None
 
 
 def _mixture_text(mixture: Any) -> str | None:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 ALPHA = 0.1
 MIXTURE = "proportional"  # What `gcfcp calibrate` takes if no mixture is given.
 TRAINING = 200  # The number of images that train the model.
-CALIBRATION = 0.35  # This share of the other images calibrates. An audit needs more, to be certain.
+CALIBRATION = 0.5  # This share of the other images calibrates, and the rest is audited.
 SPLITS = 30  # The number of random splits that the averages are over.
 # The digits that each site holds.
 SITES = {

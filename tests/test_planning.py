@@ -261,13 +261,15 @@ def test_following_the_advice_on_the_rule_is_enough(seed):
     assert line == (expected if helped else None)
 
 
-def test_a_large_gamma_is_shown_with_what_would_lower_it():
+def test_a_large_gamma_is_shown_with_what_would_lower_it(monkeypatch):
     """Everyone and four crossing attributes: gamma is 3, and 2 without one of the attributes."""
     rows = np.array([[1, *bits] for bits in np.ndindex(2, 2, 2, 2)] * 20)
     groups = Groups(["all", "a", "b", "c", "d"])
     told = [
         summarize(np.arange(320.0) % 7 + k, rows, groups=groups, client=f"k{k}") for k in range(2)
     ]
+    assert plan(told, 0.1).notes == ()  # Every exchange is followed, and gamma bounds nothing.
+    monkeypatch.setattr("gcfcp.thresholds.rules.MOST_FOLLOWED", 4)
     found = plan(told, 0.1)
     assert found.correction.gamma == 3
     assert found.correction.records == pytest.approx(4 * (1 + 1 / 1024))

@@ -12,7 +12,9 @@ less is enough, with these words:
 - Theorem 1, one group at a time (rule "max"): it is enough that the test point weighs
   sum_{k in T} lambda_k + max_{k not in T} omega_k / (1 - alpha), over the clients that can have
   records of the group.
-- Theorem 2, all groups together (rule "simultaneous"): it is enough that it weighs more than
+- Theorem 2, all groups together (rule "simultaneous"): it is enough that the threshold is as high
+  as it can get if the test record takes the place of another one, which can be computed (see
+  `thresholds.rules`). In any case it is enough that the test point weighs more than
   x sum_{k in T} lambda_k + (1 + y_A) max_{k not in T} omega_k; see `thresholds.charge`. If all
   clients are in T, it is x sum_k lambda_k - (x - 1) min_k lambda_k. Here x is 1 for one or two
   groups, and in general the largest determinant of zeros and ones.
@@ -20,7 +22,7 @@ less is enough, with these words:
 
 If the shares are in proportion to the records, every omega_k is 1 / n. Then T is empty for two or
 more clients, and the test point weighs 1.11 records at alpha = 0.1 for one group at a time, and
-mostly 2 to 4 for all groups together, however many clients there are.
+mostly 1 to 2 for all groups together, however many clients there are.
 
 How T is chosen. For any threshold on omega_k it is best to put just the clients above it into T, so
 that only the K + 1 prefixes of the clients in descending order of omega_k are tried. The least
@@ -86,6 +88,7 @@ class Correction:
     inside: tuple[str, ...]  # The clients in T.
     gamma: float | None  # The imbalance of the groups, if theorem 2 was used.
     gamma_ground: str | None  # How gamma was found: "exact", "unimodular", "at most", ...
+    followed: bool = False  # Every exchange of a record was followed, so that gamma bounds nothing.
 
     def __str__(self) -> str:
         if self.theorem == ONE_CLIENT:
@@ -94,7 +97,7 @@ class Correction:
         if self.least_records < 0.995 * self.records:
             size = f"{self.least_records:.3g} to {size}"
         text = f"the test point weighs as {size} records, by {self.theorem}"
-        if self.gamma is not None:
+        if self.gamma is not None and not self.followed:
             about = "at most " if self.gamma_ground == "at most" else ""
             text += f" with gamma {about}{self.gamma:.4g}"
         if self.inside:
@@ -195,6 +198,20 @@ class Charged:
         """The same weight in all atoms of a group, (G,)."""
         return cls(weights, weights, None)
 
+    def by_atom(self, atoms: Bools, weights: Floats) -> Charged:
+        """The same with these weights (a,) of the atoms (a, G), if they depend on the atom at all.
+
+        No record is in a group without atoms, and no weight is enough for it.
+        """
+        if self.charge is None:
+            return self
+        own = np.where(atoms, weights[:, None], np.nan)
+        present: Bools = np.asarray(atoms.any(axis=0))
+        most, least = np.full(len(present), np.inf), np.full(len(present), np.inf)
+        most[present] = np.nanmax(own[:, present], axis=0)
+        least[present] = np.nanmin(own[:, present], axis=0)
+        return Charged(most, least, self.charge)
+
 
 def charged_weights(
     sizes: Sizes,
@@ -229,13 +246,7 @@ def charged_weights(
     outside = np.zeros(len(distinct))
     np.maximum.at(outside, index.ravel(), np.where(inside, 0.0, rate))
     charge = Charge(alpha, times(x, math.fsum(within)), outside, distinct)
-    by_atom = charge.weights(atoms, atoms)[:, None]
-    absent = ~atoms.any(axis=0)  # No record is in these groups, and no weight is enough for them.
-    return Charged(
-        np.where(absent, np.inf, np.where(atoms, by_atom, 0.0).max(axis=0)),
-        np.where(atoms, by_atom, np.inf).min(axis=0),
-        charge,
-    )
+    return Charged(np.empty(0), np.empty(0), charge).by_atom(atoms, charge.weights(atoms, atoms))
 
 
 def _heaviest(rate: Floats, which: Bools, sizes: Sizes) -> Floats:
@@ -251,14 +262,16 @@ def correction_of(
     inside: Bools,
     rule: str,
     kind: str,
-    tests: tuple[float, float],
+    tests: tuple[float, ...],
     worst: Imbalance | None,
+    followed: bool,
 ) -> Correction:
     """What was charged.
 
     - `clients`: The names of the clients.
     - `tests`: The smallest and the largest weight of the test point, as parts of the mixture.
     - `worst`: The largest imbalance of any atom, if theorem 2 was used with clients outside of T.
+    - `followed`: Whether every exchange of a record was followed.
     """
     n = float(sizes.n.sum())
     active = sizes.shares > 0
@@ -273,6 +286,7 @@ def correction_of(
         inside=tuple(k for k, within in zip(clients, inside & active, strict=True) if within),
         gamma=None if worst is None else worst.gamma,
         gamma_ground=None if worst is None else worst.ground,
+        followed=followed,
     )
 
 

@@ -72,7 +72,7 @@ def _without(calibration: Calibration, client: str) -> Floats:
     left = [s for s in calibration.summaries if s.client != client]
     if not any(calibration.shares[s.client] and len(s.values) for s in left):
         return np.full(len(rows), np.inf)  # No record with weight is left.
-    return calibration.without(client).thresholds(rows)
+    return calibration.table_without(client).thresholds(rows)
 
 
 def _record(

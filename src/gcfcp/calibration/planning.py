@@ -60,7 +60,7 @@ class GroupPlan:
     finite: bool  # Whether it has a finite threshold on its own. An atom of it may still have none.
     missing: int | None  # How many more records it needs; None if no number of them would help.
     growth: float | None  # The factor by which all clients must grow; None if none is enough.
-    least_alpha: float  # The smallest alpha, of three digits, at which it is finite on its own.
+    least_alpha: float  # An alpha of three digits at which it is surely finite on its own.
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,10 @@ def _group_plans(problem: Problem) -> tuple[GroupPlan, ...]:
                 finite=bool(alone[g]),
                 missing=missing,
                 growth=growth,
-                least_alpha=remedies.least_alpha(problem, g, tried),
+                least_alpha=min(
+                    remedies.least_alpha(problem, g, tried),
+                    float(problem.alpha) if alone[g] else 1.0,
+                ),
             )
         )
     return tuple(plans)
@@ -205,7 +208,8 @@ def _note_on_the_mixture(problem: Problem) -> list[str]:
 def _note_on_the_groups(problem: Problem) -> list[str]:
     """What overlapping groups cost in one fit, and which rule or which group would change it."""
     correction = problem.correction
-    if correction.theorem != THEOREM_2 or (correction.gamma or 0.0) < _LARGE_GAMMA:
+    large = (correction.gamma or 0.0) >= _LARGE_GAMMA and not correction.followed
+    if correction.theorem != THEOREM_2 or not large:
         return []
     about = "at most " if correction.gamma_ground == BOUNDED else ""
     note = (

@@ -88,6 +88,7 @@ from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups, imbalances
 from gcfcp.solver import Coreset, combined
 from gcfcp.summary import ClientSummary
+from gcfcp.thresholds import Simultaneous
 
 MERGES = ("pool", "recompress")
 """What `calibrate` can do with the clients' centroids: keep all of them, or compress them again."""
@@ -227,6 +228,7 @@ class Problem:
     inside: Bools  # (K,): Which clients are in T.
     weights: Weights
     charged: Charged  # The weight of the test point, in units of weight.
+    source: Simultaneous | None  # The rule that gives the thresholds; None for rule "max".
     correction: Correction  # What was charged, in records.
     pool: Pool
     tally: Tally
@@ -299,7 +301,11 @@ def problem_of(
     start = np.append(np.searchsorted(atom, alive), len(atom))
     worst = max(imbalances(atoms, atoms), key=lambda i: i.gamma) if charged.charge else None
     present = atoms.any(axis=0)
-    most = float(charged.most[present].max())
+    coreset = Coreset(atoms, start, values, masses, float(charged.most[present].max()))
+    source = None
+    if rule == "simultaneous":
+        source = Simultaneous(coreset, exact_alpha, charged.charge, carriers, hopeless)
+        charged = charged.by_atom(atoms, source.test_weights(atoms))
     return Problem(
         summaries=ordered,
         alpha=exact_alpha,
@@ -309,18 +315,23 @@ def problem_of(
         inside=inside,
         weights=weights,
         charged=charged,
+        source=source,
         correction=correction_of(
             sizes,
             [s.client for s in ordered],
             inside,
             rule,
             correction,
-            (float(charged.least[present].min()) / weights.unit, most / weights.unit),
+            tuple(
+                float(w) / weights.unit
+                for w in (charged.least[present].min(), charged.most[present].max())
+            ),
             worst,
+            source is not None and source.follows,
         ),
         pool=pool,
         tally=tally,
-        coreset=Coreset(atoms, start, values, masses, most),
+        coreset=coreset,
         carriers=carriers,
         hopeless=hopeless,
         slack=slack,

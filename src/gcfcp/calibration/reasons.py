@@ -56,6 +56,7 @@ class _Reasons:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.by_max = finite_alone(problem, rule="max")
+        self.known: dict[tuple[int, float], str] = {}  # By group, and weight of the test point.
 
     def of(self, row: Bools, threshold: float) -> str:
         """Why an atom with these groups has no finite threshold, in one line."""
@@ -79,8 +80,15 @@ class _Reasons:
         )
 
     def _of_group(self, g: int, row: Bools) -> str:
-        """Why group g has no finite threshold in this row, what it lacks, and what would help."""
-        return f"{self._has(g)}{self._lacks(g, row)}{self._cause(g)}"
+        """Why group g has no finite threshold in this row, what it lacks, and what would help.
+
+        Rows in which the test point weighs the same have this in common.
+        """
+        source = self.problem.source
+        key = g, 0.0 if source is None else float(source.test_weights(row[None])[0])
+        if key not in self.known:
+            self.known[key] = f"{self._has(g)}{self._lacks(g, row)}{self._cause(g)}"
+        return self.known[key]
 
     def _has(self, g: int) -> str:
         """What the group has."""

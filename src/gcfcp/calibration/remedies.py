@@ -52,6 +52,8 @@ def finite_alone(
 
 def charged_records(problem: Problem, shares: Sequence[Fraction] | None = None) -> float:
     """The largest weight of the test point in any group, in records, under these shares."""
+    if shares is None:
+        return problem.correction.records
     present = problem.coreset.membership.any(axis=0)
     return float(_charged(problem, shares=shares)[1].most[present].max() * problem.sizes.n.sum())
 
@@ -65,7 +67,17 @@ def _charged(
     correction: str | None = None,
     row: Bools | None = None,
 ) -> tuple[Bools, Charged]:
-    """Which groups would be finite on their own, and the weight of the test point in each."""
+    """Which groups would be finite on their own, and the weight of the test point in each.
+
+    If nothing is changed, the weights are those of the problem. Otherwise exchanges of records are
+    not followed, and the weights are those that are enough in any case.
+    """
+    if (alpha, rule, shares, correction) == (None,) * 4 and np.all(np.equal(factors, 1)):
+        test = problem.charged.least
+        if row is not None and problem.source is not None:
+            test = np.repeat(problem.source.test_weights(row[None]), problem.sizes.groups)
+        rate = problem.weights.rate
+        return problem.tally.finite_alone(rate, test, problem.alpha), problem.charged
     alpha = problem.alpha if alpha is None else alpha
     rule = problem.rule if rule is None else rule
     sizes = replace(problem.sizes, n=problem.sizes.n * factors)
@@ -173,7 +185,10 @@ def growth_for_all(problem: Problem, table: ThresholdTable) -> float | None:
     if problem.tally.suppressed.any():
         return None  # Which groups are hopeless would change too.
     rows = table.membership[np.isposinf(table.thresholds_by_atom)]
-    weights = source.test_weights(rows)
+    if source.charge is None:
+        weights = source.test_weights(rows)
+    else:  # This weight is enough whatever the exchanges of the larger federation are.
+        weights = source.charge.weights(source.coreset.membership, rows)
 
     def enough(percent: int) -> bool:
         t = source.solver.t_of(weights / (1 + percent / 100))

@@ -33,7 +33,7 @@ from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import Groups
 from gcfcp.solver import Coreset, quantile
 from gcfcp.summary import ClientSummary
-from gcfcp.thresholds import ByGroup, Simultaneous, ThresholdTable
+from gcfcp.thresholds import ByGroup, ThresholdTable
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,21 +113,28 @@ class Calibration:
 
         A mixture that names weights is scaled so that the weights of the other clients add up to 1.
         """
+        return calibrate(**self._settings_without(*clients), eta=self.eta)
+
+    def table_without(self, client: str) -> ThresholdTable:
+        """The thresholds of all clients except this one, without anything else."""
+        return solve_table(problem_of(**self._settings_without(client)))
+
+    def _settings_without(self, *clients: str) -> dict[str, Any]:
+        """The arguments of `calibrate` for all clients except these."""
         present = {s.client for s in self.summaries}
         for name in clients:
             if name not in present:
                 raise GCFCPError(f"{name!r} is not among the clients {', '.join(sorted(present))}")
         left = present.difference(clients)
-        return calibrate(
-            [s for s in self.summaries if s.client not in clients],
-            alpha=self.threshold_table.alpha,
-            mixture=mixtures.among(self.mixture, left, "are left"),
-            merge=self.merge,
-            rule=self.rule,
-            delta=self.delta,
-            eta=self.eta,
-            correction=self.correction.kind,
-        )
+        return {
+            "summaries": [s for s in self.summaries if s.client not in clients],
+            "alpha": self.threshold_table.alpha,
+            "mixture": mixtures.among(self.mixture, left, "are left"),
+            "merge": self.merge,
+            "rule": self.rule,
+            "delta": self.delta,
+            "correction": self.correction.kind,
+        }
 
     def influence(self) -> tuple[Influence, ...]:
         """How much each client moves the thresholds of each group.
@@ -204,7 +211,7 @@ def calibration_of(
         delta=None if delta is None else problem.delta,
         eta=eta,
         shares={k: float(p) for k, p in zip(names, problem.shares, strict=True)},
-        test_weight=problem.coreset.test / problem.weights.unit,
+        test_weight=problem.correction.records / float(problem.sizes.n.sum()),
         correction=problem.correction,
         atoms=records,
         guarantee=guarantees_of(problem, eta),
@@ -218,17 +225,7 @@ def solve_table(problem: Problem) -> ThresholdTable:
 
     The table also lists the atoms that only clients of weight 0 have.
     """
-    source = (
-        ByGroup("max", _group_thresholds(problem))
-        if problem.rule == "max"
-        else Simultaneous(
-            problem.coreset,
-            problem.alpha,
-            problem.charged.charge,
-            problem.carriers,
-            problem.hopeless,
-        )
-    )
+    source = problem.source or ByGroup("max", _group_thresholds(problem))
     return ThresholdTable.by_rule(problem.groups, problem.alpha, problem.pool.membership, source)
 
 

@@ -62,7 +62,7 @@ def _of_site(calibration: Calibration, summary: ClientSummary) -> list[UnseenSit
     others = [s for s in calibration.summaries if s.client != summary.client]
     rows = _without_sites(summary)
     if any(calibration.shares[s.client] and len(s.values) for s in others):
-        thresholds = calibration.without(summary.client).thresholds(rows)
+        thresholds = calibration.table_without(summary.client).thresholds(rows)
     else:
         thresholds = np.full(len(rows), np.inf)  # No record with weight is left.
     covered = _covered(summary, thresholds)

@@ -14,6 +14,7 @@ Each module imports only from those above it in this table.
 | `ray`         | the long step: how far a basic atom moves, and what stops it          |
 | `walk`        | the simplex in floats, for many test rows side by side                |
 | `certificate` | whether a walk has arrived at its optimum                             |
+| `exchange`    | how high a threshold can get if one record is exchanged               |
 | `exact`       | the same walk in rational arithmetic, where floats cannot tell        |
 | `solve`       | the solver itself                                                     |
 | `quantile`    | the threshold of one group by itself                                  |
@@ -21,6 +22,6 @@ Each module imports only from those above it in this table.
 
 from gcfcp.solver.problem import Coreset, combined
 from gcfcp.solver.quantile import quantile
-from gcfcp.solver.solve import Evidence, Solution, Solver
+from gcfcp.solver.solve import EXCESS, Evidence, Solution, Solver
 
-__all__ = ["Coreset", "Evidence", "Solution", "Solver", "combined", "quantile"]
+__all__ = ["EXCESS", "Coreset", "Evidence", "Solution", "Solver", "combined", "quantile"]

@@ -65,6 +65,7 @@ from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.errors import GCFCPError
 from gcfcp.solver.certificate import refuted, unsure
 from gcfcp.solver.exact import ExactWalk, combine
+from gcfcp.solver.exchange import highest
 from gcfcp.solver.problem import ZERO, Coreset, pieces_of, t_scale
 from gcfcp.solver.start import near_optimum
 from gcfcp.solver.vertex import (
@@ -82,6 +83,7 @@ from gcfcp.solver.walk import descend
 
 _LEVEL_RATIO = 128  # Each coarser level of the first solve keeps one breakpoint out of this many.
 _COARSEST = 1024  # On the coarsest level no atom has more breakpoints than this.
+EXCESS = 2.0**-10  # The part that is added to a weight where a little more than a bound is needed.
 _BATCH = 2**18  # Test rows are solved side by side up to this many memberships, rows x atoms x r.
 
 
@@ -189,6 +191,64 @@ class Solver:
             for j, solution in zip(part, self._solve(reduced[part], weights[part]), strict=True):
                 solutions[j] = solution
         return solutions
+
+    def highest(self, rows: Bools, weight: Floats) -> Floats:
+        """The largest theta of each row (m, G) after a record is exchanged for the test record.
+
+        It is the largest one among the optima for u = (1 - alpha) omega Phi_row + s Phi_B, where B
+        is any atom of the coreset and s is any number from -(1 - alpha) omega to alpha omega. It is
+        rounded up, and +inf if nothing limits it. (The first omega is enlarged by a thousandth.
+        Where an optimum is not unique, the largest theta of all of them is then counted.)
+
+        - `weight`: (m,): omega, the weight of the record.
+        """
+        give = self.t_of(weight)
+        take = give * float(self.alpha / (1 - self.alpha))
+        t = give * (1 + EXCESS)
+        full = np.atleast_2d(np.asarray(rows, dtype=np.float64))
+        reduced = full[:, self._columns]
+        held = (np.abs(reduced @ self._span - full) <= ZERO).all(axis=1) & full.any(axis=1)
+        found = np.full(len(full), np.inf)
+        index = np.flatnonzero(held)
+        atoms, r = self._pieces.rows.shape
+        batch = max(1, _BATCH // (2 * atoms * atoms * r))
+        for i in range(0, len(index), batch):
+            part = index[i : i + batch]
+            found[part] = self._highest(reduced[part], t[part], give[part], take[part])
+        return found
+
+    def _highest(self, rows: Floats, t: Floats, give: Floats, take: Floats) -> Floats:
+        """The same for rows (m, r) on the independent columns."""
+        pieces, m = self._pieces, len(rows)
+        optima = self._optima(rows, t)
+        atoms = pieces.rows
+        # One walk for each row, atom and sign; those of a row stand together.
+        pair = np.repeat(np.arange(m), 2 * len(atoms))
+        along = np.tile(np.concatenate([atoms, -atoms]), (m, 1))
+        length = np.repeat(np.column_stack([take, give]).ravel(), len(atoms))
+        best = highest(pieces, optima.walk[pair], rows[pair], t[pair], along, length)
+        theta = best.theta.reshape(m, -1)
+        top = theta.max(axis=1)
+        found = np.where(optima.bounded & np.isfinite(top), 0.0, np.inf)
+        for i in np.flatnonzero(np.isfinite(found)).tolist():
+            noise = best.noise.reshape(m, -1)[i]
+            close = np.flatnonzero(theta[i] + noise >= top[i] - noise[theta[i].argmax()])
+            place = i * theta.shape[1] + close
+            vertices = np.unique(np.hstack([best.basis[place], best.at[place]]), axis=0)
+            found[i] = max(self._at_vertex(v, rows[i]) for v in vertices)
+        return found
+
+    def _at_vertex(self, vertex: Ints, row: Floats) -> float:
+        """theta of a row at a vertex, rounded up.
+
+        - `vertex`: (2 r,): The basic atoms, and then the breakpoints that they rest on.
+        """
+        basis, at = vertex[: len(row)], vertex[len(row) :]
+        basic = self._pieces.rows[basis]
+        scores = self.coreset.values[self._pieces.start[basis] + at]
+        scores = np.where(np.isinf(scores), 0.0, scores)
+        c = np.asarray(np.linalg.solve(basic.T, row), dtype=np.float64)
+        return combine(snap(c), scores, basic, row)
 
     def evidence(self, row: Bools) -> Evidence | None:
         """What proves the solution of one row; None if no finite threshold is valid."""

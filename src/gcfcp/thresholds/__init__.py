@@ -10,12 +10,11 @@ each atom.
 | `table` | `ThresholdTable`: the thresholds as a value, and their lookup for a row  |
 """
 
-from gcfcp.thresholds.charge import EXCESS, Charge, swing
+from gcfcp.thresholds.charge import Charge, swing
 from gcfcp.thresholds.rules import ByGroup, Constant, Rule, SeenOnly, Simultaneous
 from gcfcp.thresholds.table import ThresholdTable
 
 __all__ = [
-    "EXCESS",
     "ByGroup",
     "Charge",
     "Constant",

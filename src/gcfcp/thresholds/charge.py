@@ -1,8 +1,10 @@
-"""What the test point weighs in the simultaneous rule, atom by atom.
+"""What the test point weighs at most in the simultaneous rule, atom by atom.
 
 A record of client k weighs omega_k = pi_k / n_k, or lambda_k = pi_k / (n_k + 1) if the client is in
 the set T (see `calibration.correction`). Theorem 2 of docs/guarantees.md says how much the test
-point must weigh so that every group keeps its promise. For a test row of atom A it is enough if
+point must weigh so that every group keeps its promise. `rules.Simultaneous` finds that by following
+every exchange of a record, if there are not too many. In any case it is enough, for a test row of
+atom A, if
 
     w_A > x sum_{k in T} lambda_k + (1 + y_A) max_k omega_k,
     y_A = max(plus_A alpha / (1 - alpha), minus_A),
@@ -28,12 +30,7 @@ import numpy as np
 
 from gcfcp.arrays import Bools, Floats
 from gcfcp.groups import INDEPENDENT, Imbalance, imbalances
-
-EXCESS = Fraction(1, 1024)
-"""The theorem asks for a little more than its bound; this part of the weight is added to it.
-
-It lies far above the rounding of sums of weights, and a thousandth of a record changes no set.
-"""
+from gcfcp.solver import EXCESS
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,12 +50,16 @@ class Charge:
 
         It is infinite for a row that no client can have.
         """
-        # (m, c): Whether a class can have the row, that is, all groups of it.
-        fits = ~(rows[:, None, :] & ~self.possible[None]).any(axis=2)
-        heaviest = np.where(fits, self.outside, -1.0).max(axis=1)
-        pairs = list(zip(heaviest.tolist(), imbalances(atoms, rows), strict=True))
+        pairs = list(zip(self.heaviest(rows).tolist(), imbalances(atoms, rows), strict=True))
         known = {pair: self._weight(*pair) for pair in set(pairs)}  # Few of them are different.
         return np.array([known[pair] for pair in pairs])
+
+    def heaviest(self, rows: Bools) -> Floats:
+        """max_k omega_k over the clients that can have each row (m, G); -1 if none can."""
+        # (m, c): Whether a class can have the row, that is, all groups of it.
+        fits = ~(rows[:, None, :] & ~self.possible[None]).any(axis=2)
+        heaviest: Floats = np.where(fits, self.outside, -1.0).max(axis=1)
+        return heaviest
 
     def _weight(self, heaviest: float, imbalance: Imbalance) -> float:
         """w_A for the largest omega_k and the imbalance of one atom, rounded once."""
@@ -66,8 +67,9 @@ class Charge:
             return np.inf
         total = Fraction(self.inside) + (1 + swing(imbalance, self.alpha)) * Fraction(heaviest)
         # If no other atom can move this one, the bound itself is enough, as for a single group.
+        # Elsewhere a little more is needed, which lies far above the rounding of sums of weights.
         alone = imbalance.ground == INDEPENDENT and self.inside == 0
-        return float(total if alone else total * (1 + EXCESS))
+        return float(total if alone else total * (1 + Fraction(EXCESS)))
 
 
 def swing(imbalance: Imbalance, alpha: Fraction) -> Fraction:

@@ -30,6 +30,14 @@ from gcfcp.groups import find_atoms
 from gcfcp.solver import Coreset, Solution, Solver
 from gcfcp.thresholds.charge import Charge
 
+MOST_FOLLOWED = 64
+"""With more atoms than this, exchanges of records are not followed.
+
+Their number grows as the square of that of the atoms.
+"""
+
+_STEPS = 8  # A weight is found in steps of this part of a record.
+
 
 class Rule(Protocol):
     """What every rule has: a name, and a threshold for any atom."""
@@ -108,6 +116,11 @@ class Simultaneous:
 
     `charge` gives the weight of the test point by atom. Without it, the test point weighs
     `coreset.test` in every atom, as it does in the paper and for one client.
+
+    The weight of `charge` is enough, and often more than that. By theorem 2 of docs/guarantees.md
+    it is enough that S* is at least as high as theta can get if the test record takes the place of
+    another record (`Solver.highest`). So the exchanges with all atoms are followed, and the test
+    point gets the least weight, in steps of an eighth of a record, at which S* is that high.
     """
 
     coreset: Coreset
@@ -116,6 +129,7 @@ class Simultaneous:
     carriers: Bools | None = None  # (a,): Which atoms of the coreset are carriers.
     hopeless: Bools | None = None  # (G,): Which groups are hopeless.
     _kept: dict[bytes, float] = field(default_factory=dict, init=False, repr=False)
+    _weights: dict[bytes, float] = field(default_factory=dict, init=False, repr=False)
 
     name: ClassVar[str] = "simultaneous"
 
@@ -139,7 +153,54 @@ class Simultaneous:
         """The weight of the test point in each row (n, G), in the unit of the coreset."""
         if self.charge is None:
             return np.full(len(rows), float(self.coreset.test))
-        return self.charge.weights(self.coreset.membership, rows)
+        keys = [row.tobytes() for row in rows]
+        new = [i for i, key in enumerate(keys) if key not in self._weights]
+        if new:
+            for i, weight in zip(new, self._least_weights(rows[new]).tolist(), strict=True):
+                self._weights[keys[i]] = weight
+        return np.array([self._weights[key] for key in keys])
+
+    @property
+    def follows(self) -> bool:
+        """Whether exchanges are followed: not for too many atoms, nor with suppressed records.
+
+        Nor are they with clients in T, whose extra records may be in any atom.
+        """
+        few = len(self.coreset.membership) <= MOST_FOLLOWED
+        return self.charge is not None and few and self.hopeless is None and not self.charge.inside
+
+    def _least_weights(self, rows: Bools) -> Floats:
+        """The weight of the test point in each row (m, G), by theorem 2."""
+        assert self.charge is not None
+        weights = self.charge.weights(self.coreset.membership, rows)
+        if not self.follows:
+            return weights
+        omega = self.charge.heaviest(rows)
+        most = np.ceil((weights / omega - 1) * _STEPS)  # This many steps reach the weight above.
+        worth = np.isfinite(weights) & (omega > 0) & (most > 1) & self._matters(rows, weights)
+        index = np.flatnonzero(worth)
+        if not len(index):
+            return weights
+        rows, omega, high = rows[index], omega[index], most[index]
+        wanted, low = self.solver.highest(rows, omega), np.full(len(index), -1.0)
+        while (high - low > 1).any():
+            middle = np.floor((low + high) / 2)
+            t = self.solver.t_of(omega * (1 + np.maximum(middle, 0) / _STEPS))
+            reached = np.array([s.threshold for s in self.solver.solve(rows, t)]) >= wanted
+            open_ = high - low > 1
+            high = np.where(open_ & reached, middle, high)
+            low = np.where(open_ & ~reached, middle, low)
+        # Where no smaller weight is enough, the weight stays as it is.
+        weights[index] = np.minimum(weights[index], omega * (1 + high / _STEPS))
+        return weights
+
+    def _matters(self, rows: Bools, weights: Floats) -> Bools:
+        """Whether the weight is more than a thousandth of the smallest group of each row."""
+        coreset = self.coreset
+        by_atom = np.add.reduceat(coreset.weights, coreset.start[:-1])
+        by_group = by_atom @ coreset.membership
+        matters: Bools = weights > 1e-3 * np.where(rows, by_group, np.inf).min(axis=1)
+        return matters
 
     def solve(self, atoms: Bools) -> Floats:
         """S* of each atom, float (a,), solved now whether it was kept or not."""

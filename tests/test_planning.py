@@ -180,8 +180,8 @@ def test_following_the_advice_on_a_small_client_is_enough(rule):
     found = plan([big, tiny(4)], 0.1, "uniform", rule=rule)
     assert not found.finite
     line = next(a for a in found.advice if "records there" in a)
-    assert line.startswith("tiny has 4 records for 50.0% of the mixture; with ")
-    needed = int(line.split("; with ")[1].split()[0].replace(",", ""))
+    assert line.startswith("tiny has 4 records for 50.0% of the mixture; ")
+    needed = int(line.split("; ")[1].split()[0].replace(",", ""))
     assert plan([big, tiny(needed)], 0.1, "uniform", rule=rule).groups[1].finite
     assert not plan([big, tiny(needed - 1)], 0.1, "uniform", rule=rule).groups[1].finite
 

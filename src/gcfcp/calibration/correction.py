@@ -101,7 +101,7 @@ class Correction:
             about = "at most " if self.gamma_ground == "at most" else ""
             text += f" with gamma {about}{self.gamma:.4g}"
         if self.inside:
-            text += f"; {len(self.inside)} of the clients are in T"
+            text += f"; clients in T: {len(self.inside):,}"
         return text if self.kind == "paper" else f"{text} (the paper's weight: {self.paper:.3g})"
 
 

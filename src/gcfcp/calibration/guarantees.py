@@ -12,11 +12,13 @@ D = W_G + w_test is the weight of the group and the test point.
 Why `lower` holds for rule "max". There the threshold tau of a group is a weighted quantile of the
 digests: F^ gives the scores up to tau at least the weight (1 - alpha) D. If no digest errs by more
 than epsilon, the true scores up to tau weigh at least
-(1 - alpha) D - epsilon W_G >= (1 - alpha - epsilon) D. So tau is not below the exact threshold for
-alpha + epsilon, and theorem 1 (docs/guarantees.md) gives a coverage of at least
-1 - alpha - epsilon. For this step epsilon must not depend on the data, which is why `certified`,
-with the errors that occurred, is not called proved. With `upper` representatives no score is
-represented too low, tau is not below the exact threshold for alpha itself, and 1 - alpha is proved.
+(1 - alpha) D - epsilon W_G = (1 - alpha - epsilon) W_G + (1 - alpha) w_test. In the terms of
+theorem 1 (docs/guarantees.md) the last part is c, and c is not smaller than the c of the level
+alpha + epsilon. So tau is not below the exact threshold for alpha + epsilon, and the coverage is at
+least 1 - alpha - epsilon. For this step epsilon must not depend on the data, which is why
+`certified`, with the errors that occurred, is not called proved. With `upper` representatives no
+score is represented too low, tau is not below the exact threshold for alpha itself, and 1 - alpha
+is proved.
 
 A status never depends on what the data happened to show. "Nothing is compressed" means that nothing
 could have been: every client has so few records that its digest keeps every score, however they
@@ -157,10 +159,18 @@ def _uncompressed(problem: Problem) -> str:
 
 
 def _sends_every_score(problem: Problem) -> bool:
-    """Whether no client could have compressed or suppressed anything, whatever its data."""
-    return problem.delta is None and all(
-        s.min_count == 1 and not s.is_aggregate and s.n * math.sin(math.pi / s.delta) < 2
-        for s in problem.summaries
+    """Whether no client could have compressed or suppressed anything, whatever its data.
+
+    A summary that says so although it was compressed, as one whose delta was raised afterwards, is
+    given away by its certified errors.
+    """
+    return (
+        problem.delta is None
+        and not problem.slack.any()
+        and all(
+            s.min_count == 1 and not s.is_aggregate and s.n * math.sin(math.pi / s.delta) < 2
+            for s in problem.summaries
+        )
     )
 
 

@@ -215,7 +215,7 @@ def _note_on_the_groups(problem: Problem) -> list[str]:
     note = (
         f"the groups overlap in such a way that gamma is {about}{correction.gamma:.4g}, and one "
         f"fit for all groups charges up to {correction.records:.3g} records; rule='max' charges "
-        f"{1 / float(1 - problem.alpha):.3g}"
+        f"{remedies.charged_records(problem, rule='max'):.3g}"
     )
     atoms = problem.coreset.membership
     if len(problem.groups) > 2 and correction.gamma_ground != BOUNDED:
@@ -291,9 +291,9 @@ def _advice_on_the_mixture(problem: Problem, short: Bools) -> list[str]:
         needed = remedies.needed_at(problem, dearest[0], short)
         if needed is not None:
             advice.append(
-                f"{s.client} has {s.n:,} records for {share:.1%} of the mixture; with {needed:,} "
-                f"records there, {', '.join(problem.groups.names_of(short))} would be finite on "
-                "their own under this mixture"
+                f"{s.client} has {s.n:,} records for {share:.1%} of the mixture; {needed:,} "
+                "records there would make finite on their own under this mixture: "
+                f"{', '.join(problem.groups.names_of(short))}"
             )
     return advice
 

@@ -21,10 +21,10 @@ all records of G and the test point, wherever the suppressed records lie, and ev
 is covered. (A record counts as covered if its score is at most its theta in the solution for that
 row, or if its threshold is +inf in any case.)
 
-One group on its own (rule "max", and disjoint groups): weight H_G is put at +inf. The threshold is
+One group on its own (rule "max"): weight H_G is put at +inf. The threshold is
 then the smallest t that satisfies the requirement as it stands. If the suppressed records were
 known, no more weight would be asked for and no fewer scores would count as covered, so the
-threshold could only be lower. The proof for disjoint groups therefore holds wherever they lie.
+threshold could only be lower. Theorem 1 therefore holds wherever they lie.
 
 All groups together (rule "simultaneous"):
 
@@ -301,7 +301,8 @@ def problem_of(
     start = np.append(np.searchsorted(atom, alive), len(atom))
     worst = max(imbalances(atoms, atoms), key=lambda i: i.gamma) if charged.charge else None
     present = atoms.any(axis=0)
-    coreset = Coreset(atoms, start, values, masses, float(charged.most[present].max()))
+    known = charged.most[present & np.isfinite(charged.most)]
+    coreset = Coreset(atoms, start, values, masses, float(known.max(initial=weights.rate.max())))
     source = None
     if rule == "simultaneous":
         source = Simultaneous(coreset, exact_alpha, charged.charge, carriers, hopeless)

@@ -50,12 +50,15 @@ def finite_alone(
     return _charged(problem, alpha, rule, shares, factors, correction, row)[0]
 
 
-def charged_records(problem: Problem, shares: Sequence[Fraction] | None = None) -> float:
-    """The largest weight of the test point in any group, in records, under these shares."""
-    if shares is None:
+def charged_records(
+    problem: Problem, shares: Sequence[Fraction] | None = None, rule: str | None = None
+) -> float:
+    """The largest weight of the test point in any group, in records, if this were different."""
+    if shares is None and rule is None:
         return problem.correction.records
     present = problem.coreset.membership.any(axis=0)
-    return float(_charged(problem, shares=shares)[1].most[present].max() * problem.sizes.n.sum())
+    charged = _charged(problem, shares=shares, rule=rule)[1]
+    return float(charged.most[present].max() * problem.sizes.n.sum())
 
 
 def _charged(

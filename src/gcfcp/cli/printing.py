@@ -278,7 +278,7 @@ def show_guarantees(guarantees: Sequence[dict[str, Any]], error: bool = False) -
     if any(g.get("certified_status") == "measured" for g in guarantees):
         (console.note if error else console.lines)(
             "measured: not proved where groups overlap and summaries are compressed, but it held "
-            "in every measurement; with calibrate --rule max it is proved"
+            "in every measurement; with upper representatives and calibrate --rule max it is proved"
         )
 
 

@@ -51,6 +51,7 @@ _ZERO = 1e-9  # Coefficients are ratios of small whole numbers; one below this s
 _ALWAYS_LISTED = 20_000  # Up to this many subsets, all of them are listed, whatever is recognised.
 _MOST_LISTED = 3_000_000  # Up to this many subsets, all of them are listed if nothing else helps.
 _MOST_MINORS = 4_000  # A listing keeps at most this many determinants for each subset.
+_LARGEST_GAMMA = 10**12  # A larger bound counts as infinite: no federation has so many records.
 _AT_ONCE = 2**21  # A listing keeps about this many numbers in memory at a time.
 
 # The largest determinants of matrices with entries -1 and 1, for the orders 0, 1, 2, ... (A003433).
@@ -189,8 +190,9 @@ def _of_component(atoms: Bools, seen: Bools) -> list[Imbalance]:
         listed = _listed(rows[:, columns], seen)
         if listed is not None:
             return listed
-    bound = float(_largest_determinant(atoms, columns))
-    return [Imbalance(bound, bound, BOUNDED)] * a
+    bound = _largest_determinant(atoms, columns)
+    gamma = math.inf if bound > _LARGEST_GAMMA else float(bound)
+    return [Imbalance(gamma, gamma, BOUNDED)] * a
 
 
 def _listed(rows: Floats, seen: Bools) -> list[Imbalance] | None:

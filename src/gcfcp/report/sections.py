@@ -124,9 +124,10 @@ def _promise_row(group: str, definition: str, given: Mapping[str, Any], alpha: f
 
 _STATUS = {
     PROVED: (
-        "A mathematical theorem covers exactly what was done here. It assumes only that the new "
-        "records of a client arise in the same way as its calibration records did, and "
-        "independently of each other."
+        "A mathematical theorem covers exactly what was done here. It assumes that the new records "
+        "of a client arise in the same way as its calibration records did and independently of "
+        "each other, that they come from the clients in the mixture that was stated, that groups, "
+        "score and model were fixed beforehand, and that the clients report honestly."
     ),
     PAPER: (
         "The bound follows from the proof in the paper behind this method (Wen, Simeone and Xing, "
@@ -136,8 +137,9 @@ _STATUS = {
     MEASURED: (
         "The theorem for overlapping groups does not cover summaries that are compressed or that "
         "withhold records. The bound held in simulations in which the truth was known. Whether it "
-        'holds for your data is what an audit finds out. With the rule "max" the bound is proved '
-        "for any summaries, but the predictions may be larger."
+        'holds for your data is what an audit finds out. With the rule "max" and upper '
+        "representatives the bound is proved for compressed summaries too, but the predictions may "
+        "be larger."
     ),
 }
 

@@ -63,8 +63,10 @@ class Charge:
 
     def _weight(self, heaviest: float, imbalance: Imbalance) -> float:
         """w_A for the largest omega_k and the imbalance of one atom, rounded once."""
-        if heaviest < 0:
+        if heaviest < 0 or (heaviest > 0 and np.isinf(imbalance.gamma)):
             return np.inf
+        if heaviest == 0:
+            return self.inside
         total = Fraction(self.inside) + (1 + swing(imbalance, self.alpha)) * Fraction(heaviest)
         # If no other atom can move this one, the bound itself is enough, as for a single group.
         # Elsewhere a little more is needed, which lies far above the rounding of sums of weights.

@@ -36,7 +36,8 @@ MOST_FOLLOWED = 64
 Their number grows as the square of that of the atoms.
 """
 
-_STEPS = 8  # A weight is found in steps of this part of a record.
+# The weights that are tried for the test point, in records.
+_RECORDS = (1.125, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 9.0, 16.0)
 
 
 class Rule(Protocol):
@@ -120,7 +121,7 @@ class Simultaneous:
     The weight of `charge` is enough, and often more than that. By theorem 2 of docs/guarantees.md
     it is enough that S* is at least as high as theta can get if the test record takes the place of
     another record (`Solver.highest`). So the exchanges with all atoms are followed, and the test
-    point gets the least weight, in steps of an eighth of a record, at which S* is that high.
+    point gets the least of some weights (1.125, 1.25, 1.5, ... records) at which S* is that high.
     """
 
     coreset: Coreset
@@ -176,23 +177,30 @@ class Simultaneous:
         if not self.follows:
             return weights
         omega = self.charge.heaviest(rows)
-        most = np.ceil((weights / omega - 1) * _STEPS)  # This many steps reach the weight above.
-        worth = np.isfinite(weights) & (omega > 0) & (most > 1) & self._matters(rows, weights)
+        worth = np.isfinite(weights) & (omega > 0) & self._matters(rows, weights)
         index = np.flatnonzero(worth)
-        if not len(index):
-            return weights
-        rows, omega, high = rows[index], omega[index], most[index]
-        wanted, low = self.solver.highest(rows, omega), np.full(len(index), -1.0)
-        while (high - low > 1).any():
-            middle = np.floor((low + high) / 2)
-            t = self.solver.t_of(omega * (1 + np.maximum(middle, 0) / _STEPS))
-            reached = np.array([s.threshold for s in self.solver.solve(rows, t)]) >= wanted
-            open_ = high - low > 1
-            high = np.where(open_ & reached, middle, high)
-            low = np.where(open_ & ~reached, middle, low)
-        # Where no smaller weight is enough, the weight stays as it is.
-        weights[index] = np.minimum(weights[index], omega * (1 + high / _STEPS))
+        if len(index):
+            least = self._followed(rows[index], omega[index])
+            weights[index] = np.minimum(weights[index], least)
         return weights
+
+    def _followed(self, rows: Bools, omega: Floats) -> Floats:
+        """The least weight of `_RECORDS` in each row (m, G) at which S* is as high as it can get.
+
+        It is infinite where none of them is enough. `omega` is the weight of a record, (m,).
+        """
+        wanted = self.solver.highest(rows, omega)
+        found = np.full(len(rows), np.inf)
+        left = np.flatnonzero(np.isfinite(wanted))
+        for records in _RECORDS:
+            tried = records * omega[left]
+            solutions = self.solver.solve(rows[left], self.solver.t_of(tried))
+            reached = np.array([s.threshold for s in solutions]) >= wanted[left]
+            found[left[reached]] = tried[reached]
+            left = left[~reached]
+            if not len(left):
+                break
+        return found
 
     def _matters(self, rows: Bools, weights: Floats) -> Bools:
         """Whether the weight is more than a thousandth of the smallest group of each row."""
@@ -239,6 +247,11 @@ class Simultaneous:
         Within an atom the threshold is a rising step function of t, so that the rows of an atom
         share most of the work.
         """
+        if self.charge is not None:
+            raise GCFCPError(
+                "randomised thresholds keep the promise for one client only, and this calibration "
+                "has several: leave threshold_rng out"
+            )
         atoms = find_atoms(rows)
         weights = self.test_weights(atoms.membership)
         top = self.solver.t_of(weights)[atoms.index]

@@ -79,8 +79,9 @@ class ThresholdTable:
         - `threshold_rng`: If it is given, the thresholds are randomised (Gibbs et al. 2023): the
           test point's dual variable is drawn uniformly from [-alpha w_test, (1 - alpha) w_test] for
           each row. For one client without ties and without compression, coverage is then exactly
-          1 - alpha instead of at least that. A drawn threshold can be -inf, which gives an empty
-          set. Only the simultaneous rule can be randomised.
+          1 - alpha instead of at least that. With several clients it could fall below, and is
+          refused. A drawn threshold can be -inf, which gives an empty set. Only the simultaneous
+          rule can be randomised.
         """
         shape = np.shape(membership)
         matrix = self.groups.check(membership, label_dependent=len(shape) == 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from page import BLUE, GREEN, ORANGE, figure, save_figure, write_table
@@ -12,10 +13,15 @@ import gcfcp
 
 ALPHA, SPLITS = 0.1, 60
 DELTAS = (5, 10, 25, 50, 100, 250, 1000)
-WAYS = {
-    "upper, pooled (default)": {"representative": "upper", "merge": "pool"},
-    "mean, pooled": {"representative": "mean", "merge": "pool"},
-    "mean, recompressed (paper)": {"representative": "mean", "merge": "recompress"},
+SHARP: dict[str, Any] = {"merge": "pool", "correction": "sharp"}  # The defaults of `calibrate`.
+WAYS: dict[str, dict[str, Any]] = {
+    "upper, pooled (default)": {"representative": "upper", **SHARP},
+    "mean, pooled": {"representative": "mean", **SHARP},
+    "mean, recompressed (paper)": {
+        "representative": "mean",
+        "merge": "recompress",
+        "correction": "paper",
+    },
 }
 
 

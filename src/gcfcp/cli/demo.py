@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 ALPHA = 0.1
 MIXTURE = "proportional"  # What `gcfcp calibrate` takes if no mixture is given.
 TRAINING = 200  # The number of images that train the model.
-CALIBRATION = 0.5  # This share of the other images calibrates, and the rest is audited.
+CALIBRATION = 0.45  # This share of the other images calibrates, and the rest is audited.
 SPLITS = 30  # The number of random splits that the averages are over.
 # The digits that each site holds.
 SITES = {
@@ -59,7 +59,7 @@ GROUPS_TOML = """\
 [groups]
 everyone = "TRUE"
 round = "predicted in (0, 6, 8, 9)"
-hooked = "predicted in (2, 3, 5, 9)"
+hooked = "predicted in (2, 3, 5)"
 faint = "ink < 280"
 unsure = "top < 0.5"
 """

@@ -76,7 +76,7 @@ def main(splits: int = SPLITS) -> None:
         drawn,
         "The least coverage over seven groups against the bytes sent, for three ways of "
         "compressing: upper representatives stay above the promise at every size and approach it "
-        "from above; means are close to it, and below it where the fewest bytes are sent.",
+        "from above; means are closer to it.",
     )
     rows = []
     for delta in DELTAS:

@@ -45,7 +45,7 @@ CASES = [
     Case("crossing", "random"),
     Case("crossing", correction="paper"),
     Case("crossing", rule="max", delta=5),
-    Case("crossing", delta=250),
+    Case("crossing", delta=25),
     Case("crossing", delta=5),
     Case("disjoint", rule="max", representative="mean", delta=5),
     Case("crossing", "random", representative="mean", delta=5),
@@ -155,7 +155,6 @@ def main(federations: int = FEDERATIONS, calibrations: int = CALIBRATIONS) -> No
     rows = []
     for case in CASES:
         found = measure(case, federations, calibrations)
-        print(case, found, flush=True)
         rows.append(
             [
                 case.groups,

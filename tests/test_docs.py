@@ -288,7 +288,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built once for all tests of it."""
     out = tmp_path_factory.mktemp("site")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(out)],
+        # No --quiet: it silences the warnings, and with them --strict.
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(out)],
         cwd=ROOT,
         env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,

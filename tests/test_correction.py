@@ -200,7 +200,6 @@ def test_a_group_that_no_client_can_have_is_infinite_and_loses_nothing() -> None
         assert [g.certified for g in calibration.guarantee] == [0.9, 0.9]
 
 
-
 def test_the_papers_weight_of_an_aggregate_counts_its_members():
     assert correction.paper_weight(sizes_of([30, 20], [0.6, 0.4], members=[2, 1])) == (
         pytest.approx(2 * 0.6 / 32 + 0.4 / 21)

@@ -49,7 +49,7 @@ TASKS: dict[str, tuple[str, str, list[list[str]]]] = {
     "docs": (
         "the documentation site, into site/ (open site/index.html)",
         "docs",
-        [["mkdocs", "build", "--strict", "--quiet"]],
+        [["mkdocs", "build", "--strict"]],  # --quiet would silence the warnings, and --strict.
     ),
     "lint": (
         "lint, format check and strict typing",

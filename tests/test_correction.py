@@ -179,6 +179,27 @@ def test_in_one_fit_only_clients_that_can_have_the_atom_count_in_its_weight():
         )
 
 
+def test_a_group_that_no_client_can_have_is_infinite_and_loses_nothing() -> None:
+    """Nothing weighs anything there, the test point included, and 0 / 0 must not be taken."""
+    groups = Groups(["all", "over_65"])
+    young = np.column_stack([np.ones(50, bool), np.zeros(50, bool)])
+    summaries = [
+        summarize(
+            np.arange(50.0),
+            young,
+            groups=groups,
+            client=client,
+            absent=["over_65"],
+            representative="mean",
+        )
+        for client in ("a", "b")
+    ]
+    for rule in ("max", "simultaneous"):
+        calibration = calibrate(summaries, 0.1, rule=rule)
+        assert calibration.thresholds([[1, 1]])[0] == np.inf
+        assert [g.certified for g in calibration.guarantee] == [0.9, 0.9]
+
+
 def test_the_papers_weight_of_an_aggregate_counts_its_members():
     assert correction.paper_weight(sizes_of([30, 20], [0.6, 0.4], members=[2, 1])) == (
         pytest.approx(2 * 0.6 / 32 + 0.4 / 21)

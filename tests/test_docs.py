@@ -240,19 +240,24 @@ def test_the_page_shows_a_group_that_is_left_out() -> None:
     assert all(float(row[3]) >= 0.9 for row in rows.values())
 
 
-def test_upper_keeps_the_promise_at_every_delta_and_mean_does_not() -> None:
-    """The page on concepts says this about its curves."""
+def test_upper_keeps_the_promise_at_every_delta_and_mean_comes_closer_to_it() -> None:
+    """The page on concepts says this about its curves, and that certificates fall faster."""
     rows = table_of("delta")
-    assert all(float(row[2]) >= 0.9 for row in rows)
-    assert min(float(row[4]) for row in rows) < 0.9
+    for row in rows:
+        assert 0.9 <= float(row[4]) <= float(row[2])
+        assert float(row[7]) <= float(row[4])
+    certified = [float(row[7]) for row in rows]
+    assert certified == sorted(certified)
+    assert certified[0] < 0.6
 
 
 def test_what_is_called_proved_was_never_below() -> None:
     for row in table_of("proved"):
-        least, error = (float(part) for part in row[4].split(" +- "))
-        if row[6] in ("proved", "measured"):
+        least, error = (float(part) for part in row[6].split(" +- "))
+        if row[8].startswith(("proved", "measured")):
             assert least >= 0.9 - 3 * error, row
         else:
+            assert row[8] == "not promised", row
             assert least < 0.9, row
 
 
@@ -270,7 +275,9 @@ def test_committed_tables_are_what_the_commands_measure(measure: Path) -> None:
         key = ("upper, pooled (default)", int(row[0].replace(",", "")))
         assert abs(sizes[key][0, -2] / float(row[1].replace(",", "")) - 1) < 0.1, row
     for case, row in zip(proved.CASES, table_of("proved"), strict=True):
-        assert abs(proved.measure(case, 3, 30)[2] - float(row[5])) < 0.03, row
+        found = proved.measure(case, 3, 30)
+        assert found.status in row[8], row  # Fewer calibrations may show fewer grounds.
+        assert abs(found.mean - float(row[7])) < 0.03, row
 
 
 # --- the site ------------------------------------------------------------------------------------
@@ -281,7 +288,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built once for all tests of it."""
     out = tmp_path_factory.mktemp("site")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(out)],
+        # No --quiet: it silences the warnings, and with them --strict.
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(out)],
         cwd=ROOT,
         env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,

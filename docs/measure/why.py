@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from page import BLUE, ORANGE, figure, save_figure, write_table
 from visits import GROUPS, Visits
@@ -11,7 +13,7 @@ import gcfcp
 ALPHA, SPLITS = 0.1, 200
 METHODS = {
     "one threshold for all (FedCP)": gcfcp.methods.fedcp,
-    "GC-FCP": gcfcp.methods.gcfcp,
+    "GC-FCP": partial(gcfcp.methods.gcfcp, correction="sharp"),  # As `calibrate` does it.
 }
 
 

@@ -184,11 +184,14 @@ def _theorem(problem: Problem) -> str:
 
 
 def _certified_errors(problem: Problem) -> Floats:
-    """sum_{A in G} W_A epsilon_A / D of each group, float (G,), with the errors that occurred."""
-    by_group = problem.slack @ problem.pool.membership
-    errors: Floats = by_group / (
-        problem.tally.weights(problem.weights.rate) + problem.charged.least
-    )
+    """sum_{A in G} W_A epsilon_A / D of each group, float (G,), with the errors that occurred.
+
+    It is 0 for a group that no client can have: nothing weighs anything there, the test point
+    included, and its threshold is infinite.
+    """
+    by_group: Floats = problem.slack @ problem.pool.membership
+    total = problem.tally.weights(problem.weights.rate) + problem.charged.least
+    errors: Floats = np.divide(by_group, total, out=np.zeros_like(by_group), where=total > 0)
     return errors
 
 

@@ -2,7 +2,7 @@
 
 The data are 1,797 images of handwritten digits, which come with scikit-learn. Each of five sites
 holds different digits. A model was trained elsewhere on 200 of the images. Each site summarises the
-scores of about a third of its images and sends one small file. The summaries become a predictor,
+scores of some of its images and sends one small file. The summaries become a predictor,
 and each site audits it on its other images. Split CP and FedCP, which know no groups, get the same
 records.
 

@@ -34,6 +34,13 @@ def summaries() -> dict[str, gcfcp.ClientSummary]:
         "infinite": gcfcp.summarize(*_rows(12, True), groups=plain, client="d", score="own"),
         "raps": gcfcp.summarize(*_rows(5), groups=plain, client="e", score=gcfcp.scores.RAPS()),
     }
+    sites = gcfcp.Groups(["all", "f", "old"], sites=["a", "b"])
+    made |= {
+        "sites": gcfcp.summarize(*_rows(8), groups=sites, client="b", score="own"),
+        "absent": gcfcp.summarize(
+            [0.5, 0.25], [[1, 0, 0]] * 2, groups=plain, client="a", absent=["f", "old"]
+        ),
+    }
     parts = [
         gcfcp.summarize(*_rows(6), groups=plain, client=name, score="own") for name in ("x", "y")
     ]
@@ -69,6 +76,7 @@ def audits() -> dict[str, gcfcp.Audit]:
 GROUPS = {
     "names": 'names = ["age", "b", "x"]\n',
     "table": '[groups]\nall = "TRUE"\nold = "age >= 65"\nf = "sex = \'F\'"\n',
+    "sites": 'sites = ["a", "b"]\n[groups]\nall = "TRUE"\nold = "age >= 65"\n',
     "words": (
         "a = \"age between 1 and 65 or sex in ('F', 'M')\"\n"
         'b = "case when x > 1 then b else not b end"\n'

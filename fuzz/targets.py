@@ -88,18 +88,22 @@ def join(flags: int, header: bytes, body: bytes) -> bytes:
 def container(kind: bytes, data: bytes) -> bytes:
     """The file for a target's input: its content in a container of this kind."""
     flags, header, body = split(data)
+    version = 1
     with contextlib.suppress(*codec.MALFORMED):
         fields = json.loads(header)
         if isinstance(fields, dict):
+            version = 2 if kind == b"S" and "absent" in fields else 1
             header = _mended(flags, fields, len(body), body)
-    whole = struct.pack("<5scHI", b"GCFCP", kind, 1, len(header)) + header + body
+    whole = struct.pack("<5scHI", b"GCFCP", kind, version, len(header)) + header + body
     return whole + hashlib.sha256(whole).digest()
 
 
 def _mended(flags: int, fields: dict[str, Any], size: int, body: bytes) -> bytes:
     """The header with the fields repaired that the flags name; `size` is that of the body."""
     if flags & FINGERPRINT:
-        groups = gcfcp.Groups(fields["groups"], fields["predicates"])
+        sites = fields.get("sites", [])
+        others = fields["groups"][: len(fields["groups"]) - len(sites)]
+        groups = gcfcp.Groups(others, fields["predicates"], sites=sites)
         fields["fingerprint"] = groups.fingerprint
     sizes = (fields.get("atoms"), fields.get("width"), fields.get("centroids"))
     if not all(type(k) is int and 0 <= k < 2**32 for k in sizes):
@@ -244,7 +248,8 @@ def groups(data: bytes) -> None:
         found = gcfcp.Groups.from_toml(file.name)
     if gcfcp.Groups.from_toml_text(found.to_toml()).fingerprint != found.fingerprint:
         raise Defect("a groups file that was written and read is another family")
-    matrix = found.membership(pl.DataFrame(_FRAME, strict=False))
+    site = found.sites[0] if found.sites else None
+    matrix = found.membership(pl.DataFrame(_FRAME, strict=False), site)
     if matrix.shape != (6, len(found)):
         raise Defect(f"membership of 6 rows has shape {matrix.shape}")
 

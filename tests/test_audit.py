@@ -487,3 +487,18 @@ def test_a_report_in_words_says_what_was_promised_if_it_is_known():
     one = gcfcp.audit([True] * 9 + [False], np.ones((10, 1)), groups=groups, client="a")
     assert "promised 0.8" in str(gcfcp.merge_audits([one], alpha=0.2))
     assert "promised" not in str(gcfcp.merge_audits([one]))
+
+
+def test_the_site_of_an_audit_is_its_client() -> None:
+    groups = gcfcp.Groups(["all", "old"], sites=["a", "b"])
+    membership = np.array([[1, 0], [1, 1], [1, 1]])
+    found = gcfcp.audit([1, 0, 1], membership, groups=groups, client="b")
+    assert found.total.tolist() == [3, 2, 0, 3]
+    assert found.covered.tolist() == [2, 1, 0, 2]
+    assert gcfcp.Audit.from_bytes(found.to_bytes()) == found
+    full = groups.complete(membership, "b")
+    assert gcfcp.audit([1, 0, 1], full, groups=groups, client="b") == found
+    with pytest.raises(gcfcp.GCFCPError, match="row 0 belongs to site b, but its site is 'a'"):
+        gcfcp.audit([1, 0, 1], full, groups=groups, client="a")
+    with pytest.raises(gcfcp.GCFCPError, match="site='c' is not one of the sites a, b"):
+        gcfcp.audit([1, 0, 1], membership, groups=groups, client="c")

@@ -500,3 +500,75 @@ def test_the_command_line_starts_without_polars_and_matplotlib() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
+
+
+# --- sites as groups, and groups that a site cannot have ------------------------------------------
+
+
+def test_every_site_as_a_group(sites: Path, run: Callable[..., Ran]) -> None:
+    Path("sites.toml").write_text('sites = ["a", "b"]\n[groups]\nall = "TRUE"\nold = "age >= 65"\n')
+    for name in "ab":
+        done = run(
+            "summarize", f"{name}.csv", "--groups", "sites.toml", "--client", name,
+            "-o", f"{name}.gcfcp",
+        )  # fmt: skip
+        assert done.code == 0
+        assert f"the records belong to the groups of the sites {name}" in done.err
+    shown = run("inspect", "b.gcfcp")
+    assert "    old = age >= 65\n    site a\n    site b\n" in shown.out
+    assert run("inspect", "b.gcfcp", "--json").json["sites"] == ["b"]
+    assert run("calibrate", "a.gcfcp", "b.gcfcp", "--alpha", 0.1, "-o", "p.json").code == 0
+    assert run("predict", "p.json", "a-new.parquet", "--site", "a", "-o", "sets-a.csv").code == 0
+    assert run("predict", "p.json", "a-new.parquet", "--site", "b", "-o", "sets-b.csv").code == 0
+    assert (
+        pl.read_csv("sets-a.csv")["threshold"].max() < pl.read_csv("sets-b.csv")["threshold"].min()
+    )
+    done = run("audit", "p.json", "a-new.parquet", "--client", "a", "-o", "a.audit", "--json")
+    assert [g["total"] for g in done.json["groups"]][2:] == [200, 0]
+    assert run("report", "p.json", "a.audit", "-o", "report.html").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "the sites a, b: give the site of these rows (site=..., or --site on the command"),
+        (["--site", "c"], "site='c' is not one of the sites a, b: give one of them"),
+    ],
+)
+def test_a_prediction_without_its_site_is_one_line(
+    arguments: list[str], message: str, sites: Path, run: Callable[..., Ran]
+) -> None:
+    Path("sites.toml").write_text('sites = ["a", "b"]\n')
+    options = ("--groups", "sites.toml", "--client", "a", "-o", "a.gcfcp")
+    assert run("summarize", "a.csv", *options).code == 0
+    assert run("calibrate", "a.gcfcp", "--alpha", 0.1, "-o", "p.json").code == 0
+    done = run("predict", "p.json", "a-new.parquet", *arguments, "-o", "out.csv")
+    assert done.code == 1
+    assert message in done.err
+    assert done.err.count("\n") == 1
+    assert not Path("out.csv").exists()
+
+
+def test_a_site_is_refused_where_no_group_is_a_site(
+    predictor: str, run: Callable[..., Ran]
+) -> None:
+    done = run("predict", predictor, "a-new.parquet", "--site", "a", "-o", "out.csv")
+    assert done.code == 1
+    assert "site='a' is given, but the groups have no sites: leave it out" in done.err
+
+
+def test_groups_that_a_site_cannot_have(sites: Path, run: Callable[..., Ran]) -> None:
+    pl.read_csv("a.csv").filter(pl.col("age") < 65).write_csv("young.csv")
+    options = ("--groups", "groups.toml", "--client", "a", "--absent", "old")
+    done = run("summarize", "young.csv", *options, "-o", "a.gcfcp")
+    assert done.code == 0
+    assert "no record can belong to the groups old" in done.err
+    assert "no record can belong to the groups old" in run("inspect", "a.gcfcp").out
+    assert run("inspect", "a.gcfcp", "--json").json["absent"] == ["old"]
+    done = run("summarize", "young.csv", *options, "--absent", "women", "-o", "b.gcfcp")
+    assert done.code == 1
+    assert "records belong to group 'women', which was declared absent, the first at" in done.err
+    done = run("summarize", "young.csv", *options, "--absent", "men", "-o", "b.gcfcp")
+    assert done.code == 1
+    assert "absent='men' is not one of the groups all, old, women: give the names" in done.err
+    assert not Path("b.gcfcp").exists()

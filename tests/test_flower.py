@@ -850,3 +850,94 @@ def test_a_word_is_not_taken_for_true(name: str, tmp_path: Path) -> None:
     setup_of(run | {name: True})
     with pytest.raises(GCFCPError, match=f"{name}='no' is neither true nor false"):
         setup_of(run | {name: "no"})
+
+
+# --- sites as groups, and groups that a site cannot have ------------------------------------------
+
+
+def test_a_site_is_the_group_of_its_own_name() -> None:
+    family = gcfcp.Groups(["all", "young", "rural"], sites=[name_of(0), name_of(1)])
+    got = ask(client_app(load, policy=Policy(family)), Question(family, SCORE))
+    found = gcfcp.ClientSummary.from_bytes(got["payload"])
+    assert found == summary_of(0, groups=family)
+    assert found.possible.tolist() == [True, True, True, True, False]
+    stranger = ask(client_app(load, policy=Policy(family), client="x"), Question(family, SCORE))
+    assert stranger["code"] == Code.DATA_REFUSED
+    assert Question.from_json(Question(family, SCORE).to_json()).groups == family
+
+
+def all_alike(question: Question, node: Any) -> Any:
+    return data_of(0)[0], [[1, 0, 0]] * len(data_of(0)[0])
+
+
+def test_a_site_says_itself_which_groups_it_cannot_have() -> None:
+    policy = Policy(GROUPS, absent=("rural", "young"))
+    got = ask(client_app(all_alike, policy=policy))
+    assert gcfcp.ClientSummary.from_bytes(got["payload"]).absent == ("young", "rural")
+    assert ask(client_app(load, policy=policy))["code"] == Code.DATA_REFUSED
+    # Of several families, each takes the names that it has.
+    other = gcfcp.Groups(["all", "old"])
+    both = Policy([GROUPS, other], absent=("rural", "old"))
+    got = ask(client_app(all_alike, policy=both))
+    assert gcfcp.ClientSummary.from_bytes(got["payload"]).absent == ("rural",)
+
+
+def test_a_summary_made_beforehand_declares_what_the_policy_declares() -> None:
+    scores, membership = all_alike(QUESTION, {})
+    made = gcfcp.summarize(
+        scores, membership, groups=GROUPS, client=name_of(0), min_count=10, score=SCORE,
+        absent=["young"],
+    )  # fmt: skip
+
+    def answer(**policy: Any) -> dict[str, Any]:
+        return ask(client_app(lambda question, node: made, policy=Policy(GROUPS, **policy)))
+
+    assert answer()["payload"] == made.to_bytes()
+    assert answer(absent=("young",))["payload"] == made.to_bytes()
+    assert answer(absent=("rural",))["code"] == Code.DATA_REFUSED
+
+
+@pytest.mark.parametrize(
+    ("absent", "message"),
+    [
+        ("young", "absent='young' is not a list of groups: give a tuple"),
+        (("old",), "absent='old' is not one of the groups all, young, rural: give the names"),
+    ],
+)
+def test_a_policy_that_declares_what_it_does_not_know_is_refused(absent: Any, message: str) -> None:
+    with pytest.raises(GCFCPError, match=message):
+        Policy(GROUPS, absent=absent)
+
+
+def test_the_ready_app_takes_sites_and_absent_groups(sites: Path) -> None:
+    import polars as pl
+
+    names = ", ".join(f'"hospital-{name}"' for name in "abc")
+    text = f'sites = [{names}]\nall = "TRUE"\nover_65 = "age >= 65"\nunder_9 = "age < 9"\n'
+    (sites / "groups.toml").write_text(text)
+    young = pl.read_parquet(sites / "a-data.parquet").filter(pl.col("age") < 65)
+    young.write_parquet(sites / "a-data.parquet")
+    more = {"a": {"absent": "under_9, over_65"}}
+    nodes = {
+        k: InProcessNode(ready.client, node_of(sites, name, **more.get(name, {})))
+        for k, name in enumerate("abc")
+    }
+    run_ready(sites, nodes, audit=True)
+    kept = {
+        name: gcfcp.ClientSummary.load(sites / f"round/summaries/hospital-{name}.gcfcp")
+        for name in "abc"
+    }
+    assert [kept[name].absent for name in "abc"] == [("over_65", "under_9"), (), ()]
+    assert kept["b"].possible.tolist() == [True, True, True, False, True, False]
+    audited = record_of(sites / "round")["audit"]["groups"]
+    assert [g["total"] for g in audited if g["group"].startswith("site")] == [400] * 3
+
+
+def test_a_ready_summary_says_itself_what_is_absent(sites: Path) -> None:
+    config = node_of(sites, "a", absent="over_65", summary="a.gcfcp")
+    del config["data"]
+    with pytest.raises(GCFCPError, match="absent beside summary: leave absent out"):
+        ready.site_of(config)
+    config = node_of(sites, "a", absent="over_56")
+    with pytest.raises(GCFCPError, match="absent='over_56' is not one of the groups all, over_65"):
+        ready.site_of(config)

@@ -1,5 +1,6 @@
 """Groups decide which rows belong; atoms and lookups agree with np.unique and np.packbits."""
 
+import hashlib
 import math
 import subprocess
 import sys
@@ -694,3 +695,243 @@ def test_whatever_a_reader_of_columns_raises_is_one_line():
 def test_a_number_other_than_0_and_1_is_no_membership(number):
     with pytest.raises(GCFCPError, match="neither true/false nor 0/1"):
         Groups(["a", "b"]).check([[1, 0], [0, number]])
+
+
+# --- every site as a group --------------------------------------------------------------------
+
+SITES = Groups({"all": "TRUE", "over_65": "age >= 65"}, sites=["a", "b"])
+
+
+def test_sites_are_the_last_groups():
+    assert SITES.names == ("all", "over_65", "site a", "site b")
+    assert SITES.predicates == ("TRUE", "age >= 65")
+    assert SITES.conditions == ("TRUE", "age >= 65", "", "")
+    assert SITES.sites == ("a", "b")
+    assert SITES.columns == ("age",)
+    assert Groups(["all"], sites=("b", "a")).columns == ("all",)
+    assert SITES.names_of(np.array([1, 0, 0, 1], dtype=bool)) == ("all", "site b")
+    assert PREDICATES.sites == ()
+    assert PREDICATES.conditions == PREDICATES.predicates
+    assert NAMES.conditions == ("", "")
+
+
+def test_sites_are_part_of_the_definition():
+    alike = Groups({"all": "TRUE", "over_65": "age >= 65"}, sites=["b", "a"])
+    named = Groups(["all", "site a"])
+    assert len({g.fingerprint for g in (SITES, alike, named, Groups(["all"], sites=["a"]))}) == 4
+    text = '{"names":["all","site a"],"predicates":null,"sites":["a"]}'
+    assert Groups(["all"], sites=["a"]).fingerprint == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_a_family_without_sites_is_written_as_before():
+    assert NAMES.to_toml() == 'names = ["all", "female"]\n'
+    assert list(NAMES.to_dict()) == ["names", "predicates", "fingerprint"]
+    assert Groups(["all", "female"], sites=[]) == NAMES
+
+
+clients = st.text("abc ä'\"", min_size=1, max_size=4).filter(str.strip)
+
+
+@given(
+    st.lists(names.filter(lambda name: len(name) <= 200), max_size=3, unique=True),
+    st.lists(clients, max_size=3, unique=True),
+    st.booleans(),
+)
+@settings(derandomize=True, deadline=None)
+def test_sites_survive_every_round_trip(others, sites, conditions):
+    if not others and not sites:
+        return
+    groups = Groups(dict.fromkeys(others, "x > 1") if conditions else others, sites=sites)
+    for again in (
+        Groups.from_toml_text(groups.to_toml()),
+        Groups.from_dict(groups.to_dict()),
+        Groups.from_dict(groups.to_dict("groups"), "groups"),
+    ):
+        assert again == groups
+        assert again.fingerprint == groups.fingerprint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'sites = ["a", "b"]\n[groups]\nall = "TRUE"\nover_65 = "age >= 65"\n',
+        '[groups]\nall = "TRUE"\nover_65 = "age >= 65"\nsites = ["a", "b"]\n',
+        'all = "TRUE"\nsites = ["a", "b"]\nover_65 = "age >= 65"\n',
+    ],
+)
+def test_a_file_lists_its_sites(text):
+    assert Groups.from_toml_text(text) == SITES
+
+
+def test_a_file_may_list_names_or_nothing_beside_its_sites():
+    named = Groups.from_toml_text('sites = ["a"]\nnames = ["all"]\n')
+    assert named == Groups(["all"], sites=["a"])
+    alone = Groups.from_toml_text('sites = ["a", "b"]\n')
+    assert alone == Groups([], sites=["a", "b"]) == Groups({}, sites=["a", "b"])
+    assert alone.predicates is None
+
+
+def test_a_group_may_be_called_sites():
+    text = 'sites = ["a"]\n[groups]\nsites = "x > 1"\n'
+    assert Groups.from_toml_text(text).names == ("sites", "site a")
+    assert Groups.from_toml_text('sites = "x > 1"\n').names == ("sites",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('sites = ["a"]\n[groups]\nsites = ["b"]\n', "both in .groups. and beside it: keep one"),
+        ('sites = ["a"]\nmore = 1\n[groups]\nall = "TRUE"\n', "^text: more stands beside"),
+        ("sites = [1]\n", "site=1 is not a name"),
+        ('sites = ["a", "a"]\n', "site 'a' is given twice: list each site once"),
+        ('sites = ["a"]\n"site a" = "TRUE"\n', "'site a' is called like the group of a site"),
+        ('sites = ["' + 196 * "a" + '"]\n', "has 201 characters, and at most 200 are allowed"),
+        ("sites = []\n", "needs at least one group"),
+    ],
+)
+def test_sites_that_cannot_be_used(text, message):
+    with pytest.raises(GCFCPError, match=message):
+        Groups.from_toml_text(text, source="text")
+
+
+@pytest.mark.parametrize("sites", ["a", 1, None])
+def test_sites_must_be_a_list(sites):
+    with pytest.raises(GCFCPError, match="is not a list of clients: give one such as"):
+        Groups(["all"], sites=sites)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sites": ["b", "a"]}, "do not end with the groups of their sites"),
+        ({"sites": ["a", "b", "c", "d", "e"]}, "2 conditions for 0 groups"),
+        ({"sites": "ab"}, "are not a list"),
+        ({"sites": []}, "2 conditions for 4 groups"),
+        ({"names": ["all", "old", "site a", "site b"]}, "fingerprint does not match"),
+    ],
+)
+def test_written_sites_must_fit_the_names(change, message):
+    with pytest.raises(GCFCPError, match=message):
+        Groups.from_dict(SITES.to_dict() | change)
+
+
+def test_with_all_keeps_the_sites():
+    groups = Groups({"over_65": "age >= 65"}, sites=["a", "b"]).with_all()
+    assert groups == SITES
+    assert Groups([], sites=["a"]).with_all().names == ("all", "site a")
+
+
+@pytest.mark.parametrize(
+    ("site", "own"),
+    [
+        ("b", [1, 1, 1, 1]),
+        (["a", "b", "b", "a"], [0, 1, 1, 0]),
+        (np.array(["a", "b", "b", "a"]), [0, 1, 1, 0]),
+        (pd.Series(["a", "b", "b", "a"], dtype="category"), [0, 1, 1, 0]),
+        (pl.Series(["a", "b", "b", "a"]), [0, 1, 1, 0]),
+    ],
+)
+def test_every_row_belongs_to_its_own_site(site, own):
+    matrix = SITES.membership(COLUMNS, site)
+    assert np.array_equal(matrix[:, :2], EXPECTED[:, :2])
+    assert np.array_equal(matrix[:, 2:], np.eye(2, dtype=bool)[own])
+    assert np.array_equal(SITES.complete(EXPECTED[:, :2], site), matrix)
+    assert np.array_equal(SITES.complete(matrix, site), matrix)
+
+
+@pytest.mark.parametrize("data", [{"x": [1, 2, 3]}, pd.DataFrame({"x": [1, 2, 3]})])
+def test_a_family_of_sites_alone(data):
+    alone = Groups([], sites=["a", "b"])
+    assert np.array_equal(alone.membership(data, "b"), [[0, 1]] * 3)
+    assert np.array_equal(alone.complete(np.empty((3, 0)), "b"), [[0, 1]] * 3)
+    with pytest.raises(GCFCPError, match="number of rows is unknown"):
+        alone.membership({}, "a")
+
+
+def test_sites_of_columns_without_polars(tmp_path):
+    program = (
+        "from gcfcp.groups import Groups; "
+        "print(Groups(['x'], sites=['a']).membership({'x': [0, 1]}, 'a').tolist())"
+    )
+    found = run_without(["polars"], program, cwd=tmp_path)
+    assert found.stdout == "[[False, True], [True, True]]\n", found.stderr
+
+
+@pytest.mark.parametrize(
+    ("site", "message"),
+    [
+        (None, r"for each of the sites a, b: give the site of these rows \(site=..., or --site"),
+        ("c", "site='c' is not one of the sites a, b: give one of them, or add it"),
+        (["a", "b", "c", "a"], r"site\[2\]='c' is not one of the sites a, b"),
+        (["a", None, "b", "a"], r"site\[1\]=None is not one"),
+        ([["a"], {}, "b", "a"], r"site\[0\]=\['a'\] is not one"),
+        (["a", "b"], r"site has shape \(2,\) for 4 rows: give one name for all rows, or one for"),
+        (1, r"site has shape \(\) for 4 rows"),
+        (np.ma.array(["a"] * 4, mask=[0, 1, 0, 0]), "1 of 4 values of site are masked"),
+    ],
+)
+def test_sites_of_rows_that_cannot_be_used(site, message):
+    for attempt in (SITES.membership, lambda _, site: SITES.complete(EXPECTED[:, :2], site)):
+        with pytest.raises(GCFCPError, match=message) as caught:
+            attempt(COLUMNS, site)
+        assert "\n" not in str(caught.value)
+
+
+def test_many_sites_do_not_flood_the_message():
+    many = Groups([], sites=[f"s{i}" for i in range(1000)])
+    with pytest.raises(GCFCPError, match=r"s19, \.\.\. \(1000 in all\): give one") as caught:
+        many.membership({"x": [1]}, "t")
+    assert len(str(caught.value)) < 250
+
+
+def test_a_family_without_sites_takes_no_site():
+    message = "site='a' is given, but the groups have no sites: leave it out"
+    with pytest.raises(GCFCPError, match=message):
+        PREDICATES.membership(COLUMNS, site="a")
+    with pytest.raises(GCFCPError, match=message):
+        NAMES.complete([[1, 0]], "a")
+
+
+@given(
+    hnp.arrays(bool, hnp.array_shapes(min_dims=2, max_dims=3, min_side=1, max_side=4)),
+    st.integers(1, 3),
+    st.data(),
+)
+@settings(deadline=None)
+def test_completing_a_matrix_adds_the_sites_and_nothing_else(matrix, S, data):
+    labels = matrix.ndim == 3
+    groups = Groups([f"g{g}" for g in range(matrix.shape[-1])], sites=[f"s{i}" for i in range(S)])
+    own = data.draw(st.lists(st.integers(0, S - 1), min_size=len(matrix), max_size=len(matrix)))
+    site = [f"s{i}" for i in own]
+    full = groups.complete(matrix, site, label_dependent=labels)
+    assert full.dtype == bool
+    assert full.flags.c_contiguous
+    assert np.array_equal(full[..., :-S], matrix)
+    assert (full[..., -S:].sum(axis=-1) == 1).all()
+    assert (own == full[..., -S:].argmax(axis=-1).T).all()
+    assert np.array_equal(groups.complete(full, site, label_dependent=labels), full)
+    at = data.draw(st.tuples(*(st.integers(0, k - 1) for k in full[..., -S:].shape)))
+    full[..., -S:][at] ^= True
+    with pytest.raises(GCFCPError, match=f"membership row {at[0]} belongs to .*, but its site is"):
+        groups.complete(full, site, label_dependent=labels)
+
+
+def test_the_first_contradiction_is_named():
+    matrix = SITES.membership(COLUMNS, ["a", "b", "b", "a"])
+    message = "row 1 belongs to site b, but its site is 'a': correct the row, or leave out the"
+    with pytest.raises(GCFCPError, match=message):
+        SITES.complete(matrix, "a")
+    matrix[0, 2:] = False
+    with pytest.raises(GCFCPError, match="row 0 belongs to no site, but its site is 'a'"):
+        SITES.complete(matrix, "a")
+
+
+def test_a_matrix_to_complete_has_one_column_for_each_group_or_each_other_group():
+    with pytest.raises(GCFCPError, match=r"3 columns for 4 groups .*, or leave out those"):
+        SITES.complete(np.ones((2, 3)), "a")
+    with pytest.raises(GCFCPError, match="columns over_65, all but the groups are all, over_65:"):
+        SITES.complete(pd.DataFrame({"over_65": [1], "all": [1]}), "a")
+    with pytest.raises(GCFCPError, match=r"\(group 'over_65'\) is neither true/false nor 0/1"):
+        SITES.complete([[1, 2]], "a")
+    with pytest.raises(GCFCPError, match="2 columns for 4 groups"):
+        SITES.check([[1, 1]])

@@ -41,7 +41,7 @@ def test_the_public_names_are_exactly_these():
 # The calls that are published. An argument with a star is given by name, and others by position.
 SIGNATURES = {
     "summarize": "scores membership *groups *client *delta=250 *representative='upper' "
-    "*min_count=1 *score=None *model=None",
+    "*min_count=1 *score=None *model=None *absent=()",
     "plan": "summaries alpha=0.1 mixture='uniform'",
     "calibrate": "summaries alpha mixture='uniform' merge='pool' *rule='simultaneous'",
     "Calibration.thresholds": "self membership threshold_rng=None",
@@ -57,7 +57,9 @@ SIGNATURES = {
     "ClientSummary.save": "self path",
     "ClientSummary.load": "path",
     "Groups.from_toml": "path",
-    "Groups.membership": "self data",
+    "Groups": "names predicates=None *sites=()",
+    "Groups.membership": "self data site=None",
+    "Groups.complete": "self membership site *label_dependent=False",
     "TDigest.from_values": "values delta=250 weights=None",
     "TDigest.merge": "self *others",
     "TDigest.cdf": "self t",
@@ -95,7 +97,8 @@ def test_calls_are_as_published(name):
 def test_published_attributes_are_there():
     for owner, names in {
         gcfcp.Calibration: ["table", "guarantee", "thresholds", "retarget", "without"],
-        gcfcp.ClientSummary: ["disclosure"],
+        gcfcp.ClientSummary: ["disclosure", "absent", "possible"],
+        gcfcp.Groups: ["names", "predicates", "sites", "others", "conditions", "fingerprint"],
         gcfcp.TDigest: ["means", "weights", "error", "merge", "cdf", "quantile"],
         gcfcp.AtomRecord: ["membership", "threshold", "count", "weight", "reason"],
         gcfcp.Guarantee: ["lower", "upper", "certified", "effective_n"],

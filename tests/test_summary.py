@@ -726,3 +726,232 @@ def test_what_min_count_does_not_hide():
         score=gcfcp.scores.THR(),
     )
     assert limited.values.tolist() == [1.0]  # Nothing is rounded beyond the score's limit.
+
+
+# --- sites as groups, and groups that a client cannot have ----------------------------------------
+
+SITES = Groups(["all", "female", "over_65"], sites=["hospital-a", "hospital-b"])
+
+
+def header_of(s):
+    data = s.to_bytes()
+    return json.loads(data[12 : 12 + int.from_bytes(data[8:12], "little")])
+
+
+def version_of(s):
+    return int.from_bytes(s.to_bytes()[6:8], "little")
+
+
+def some(client="hospital-a", groups=SITES, n=200, seed=0, women=True, **options):
+    scores, membership = records(n, seed)
+    membership[:, 1] &= women
+    return summarize(scores, membership, groups=groups, client=client, **options)
+
+
+def test_the_site_is_filled_in_from_the_client():
+    s = some("hospital-b")
+    assert np.array_equal(s.membership[:, 3:], [[False, True]] * len(s.membership))
+    assert s.possible.tolist() == [True, True, True, False, True]
+    scores, membership = records(200)
+    full = SITES.complete(membership, "hospital-b")
+    assert summarize(scores, full, groups=SITES, client="hospital-b") == s
+    with pytest.raises(GCFCPError, match="row 0 belongs to site hospital-b, but its site is 'hosp"):
+        summarize(scores, full, groups=SITES, client="hospital-a")
+    with pytest.raises(GCFCPError, match="site='c' is not one of the sites hospital-a, hospital-b"):
+        some("c")
+
+
+def test_declared_groups_are_in_order_and_named_once():
+    s = some(groups=THREE, women=False, absent=["female", "female"])
+    assert s.absent == ("female",)
+    assert s.possible.tolist() == [True, False, True]
+    assert not s.possible.flags.writeable
+    own = Groups(["a", "b", "c"])
+    both = summarize([1.0], [[0, 1, 0]], groups=own, client="k", absent=iter(["c", "a"]))
+    assert both.absent == ("a", "c")
+    assert summary().absent == ()
+    assert summary().possible.all()
+
+
+@pytest.mark.parametrize(
+    ("absent", "words"),
+    [
+        ("female", r"absent='female' is not a list of groups: give one such as \['all'\]"),
+        (None, "absent=None is not a list of groups"),
+        (["men"], "absent='men' is not one of the groups all, female, over_65: give the names"),
+        ([["all"]], r"absent=\['all'\] is not one of the groups"),
+        (["site hospital-b"], "absent='site hospital-b' is the group of a site: leave it out"),
+    ],
+)
+def test_groups_that_cannot_be_declared_absent(absent, words):
+    with pytest.raises(GCFCPError, match=words):
+        some(absent=absent)
+
+
+def test_a_record_of_a_group_that_was_declared_absent_is_an_error():
+    membership = np.ones((9, 3), bool)
+    membership[[0, 1, 2, 5], 2] = False
+    words = "5 records belong to group 'over_65', which was declared absent, the first at pos.* 3:"
+    with pytest.raises(GCFCPError, match=words):
+        summarize(np.arange(9.0), membership, groups=THREE, client="k", absent=["over_65"])
+    options = {"delta": 5, "representative": "upper", "min_count": 7, "score": None, "model": None}
+    with pytest.raises(GCFCPError, match="5 records belong to group 'over_65', which was declared"):
+        assemble(
+            [np.arange(4.0), np.arange(5.0)],
+            np.array([[1, 1, 0], [1, 1, 1]], dtype=bool),
+            groups=THREE,
+            client="k",
+            absent=["over_65"],
+            **options,
+        )
+
+
+def test_nothing_is_suppressed_in_a_group_that_is_not_possible():
+    s = some(min_count=100, women=False, absent=["female"])
+    assert s.suppressed > 0
+    assert [bool(b) for b in s.suppressed_groups] == [True, False, True, True, False]
+
+
+def test_only_sites_and_absent_groups_need_the_second_version():
+    assert version_of(summary()) == 1
+    assert not {"sites", "absent"} & set(header_of(summary()))
+    with_sites, with_absent = some(), some(groups=THREE, women=False, absent=["female"])
+    assert version_of(with_sites) == version_of(with_absent) == 2
+    assert header_of(with_sites)["sites"] == ["hospital-a", "hospital-b"]
+    assert header_of(with_sites)["groups"] == list(SITES.names)
+    assert header_of(with_sites)["absent"] == header_of(with_absent)["sites"] == []
+    assert header_of(with_absent)["absent"] == ["female"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40),
+    declare=st.lists(st.sampled_from(["x", "y", "z"]), max_size=4),
+    sites=st.lists(st.sampled_from("abc"), max_size=3, unique=True).map(lambda s: [*s, "k"]),
+    with_sites=st.booleans(),
+    min_count=st.integers(1, 6),
+)
+def test_sites_and_absent_groups_survive_the_round_trip(
+    rows, declare, sites, with_sites, min_count
+):
+    groups = Groups(["x", "y", "z"], sites=sites if with_sites else [])
+    membership = np.column_stack([rows, np.ones(len(rows), bool)])
+    absent = [name for name in declare if not membership[:, "xyz".index(name)].any()]
+    s = summarize(
+        np.arange(len(rows)) / 7,
+        membership,
+        groups=groups,
+        client="k",
+        min_count=min_count,
+        absent=absent,
+    )
+    again = ClientSummary.from_bytes(s.to_bytes())
+    assert again == s
+    assert again.to_bytes() == s.to_bytes()
+    assert again.groups == groups
+    assert again.absent == tuple(name for name in "xyz" if name in absent)
+    assert np.array_equal(again.possible, s.possible)
+    expected = [name not in absent for name in "xyz"] + [site == "k" for site in groups.sites]
+    assert s.possible.tolist() == expected
+    assert not s.membership[:, ~s.possible].any()
+    assert version_of(s) == (2 if absent or with_sites else 1)
+
+
+def second(s, **fields):
+    """As `rewritten`, in version 2 of the format."""
+    data = bytearray(rewritten(s, **fields))
+    data[6] = 2
+    import hashlib
+
+    return bytes(data[:-32]) + hashlib.sha256(data[:-32]).digest()
+
+
+def test_there_is_one_version_for_each_summary():
+    refused(second(summary(40)), "one way")
+    refused(second(summary(40), sites=[], absent=[]), "one way")
+    refused(rewritten(some(n=40)), "one way")
+    refused(rewritten(summary(40), absent=[]), "one way")
+    s = some(n=40)
+    assert ClientSummary.from_bytes(second(s)) == s
+    refused(second(s, absent=...), "one way")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"absent": ["female"]}, "an atom belongs to group 'female', which this client cannot"),
+        ({"absent": ["over_65", "all"]}, "in their order and each once"),
+        ({"absent": ["all", "all"]}, "in their order and each once"),
+        ({"absent": ["men"]}, "in their order and each once"),
+        ({"absent": ["site hospital-b"]}, "of groups that are not sites"),
+        ({"absent": [["all"]]}, "in their order and each once"),
+        ({"absent": "all"}, "absent is not a list"),
+        ({"absent": None}, "absent is not a list"),
+        ({"absent": {}}, "absent is not a list"),
+        ({"sites": None}, "not a list"),
+        ({"sites": ["hospital-b", "hospital-a"]}, "do not end with the groups of their sites"),
+        ({"sites": []}, "fingerprint|one way"),
+        ({"client": "hospital-b"}, "an atom belongs to group 'site hospital-a'"),
+        ({"client": "c"}, "client 'c' is not one of the sites hospital-a, hospital-b: use the"),
+        ({"members": [["hospital-a", 20], ["x", 20]]}, "client 'x' is not one of the sites"),
+        ({"uncovered": 1, "n": 41}, "does not belong to exactly one site"),
+        (
+            {"suppressed": 1, "n": 41, "suppressed_groups": [1, 0, 0, 1, 1]},
+            "a suppressed record belongs to group 'site hospital-b', which this client cannot have",
+        ),
+    ],
+)  # fmt: skip
+def test_a_header_with_other_sites_or_absent_groups_is_refused(fields, words):
+    refused(second(some(n=40, delta=5), **fields), words)
+
+
+def test_an_atom_of_no_site_or_of_two_is_refused():
+    s = some(n=40, delta=5)
+    for sites in ([False, False], [True, True]):
+        membership = s.membership.copy()
+        membership[:, 3:] = sites
+        with pytest.raises(GCFCPError, match="exactly one site"):
+            replace(s, membership=membership)
+
+
+def test_a_bound_on_a_group_that_was_declared_absent_is_refused():
+    s = some(groups=THREE, women=False, absent=["female"], min_count=100)
+    bounds = (s.suppressed_groups[0], 1, s.suppressed_groups[2])
+    with pytest.raises(GCFCPError, match="a suppressed record belongs to group 'female'"):
+        replace(s, suppressed_groups=bounds)
+
+
+def test_an_aggregate_can_have_what_one_of_its_members_can():
+    a = some("hospital-a", women=False, absent=["female"])
+    b = some("hospital-b", seed=1)
+    region = gcfcp.merge([b, a], "region")
+    assert region.absent == ()
+    assert region.possible.all()
+    assert ClientSummary.from_bytes(region.to_bytes()) == region
+    b = some("hospital-b", seed=1, women=False, absent=["female"])
+    region = gcfcp.merge([b, a], "region")
+    assert region.absent == ("female",)
+    assert region.possible.tolist() == [True, False, True, True, True]
+    alone = gcfcp.merge([a], "hospital-a")
+    assert alone.absent == a.absent
+    assert alone.possible.tolist() == [True, False, True, True, False]
+
+
+def test_what_a_client_says_about_itself_is_disclosed():
+    d = some(women=False, absent=["female"]).disclosure
+    assert d.absent == ("female",)
+    assert d.sites == ("hospital-a",)
+    assert "the records belong to the groups of the sites hospital-a\n" in str(d)
+    assert str(d).endswith("\n  no record can belong to the groups female")
+    assert str(summary().disclosure).endswith("records belong to no group")
+
+
+def test_thresholds_of_sites_differ():
+    groups = Groups(["all"], sites=["a", "b"])
+    made = [
+        summarize(np.linspace(0, top, 99), np.ones((99, 1)), groups=groups, client=name)
+        for name, top in (("a", 1), ("b", 3))
+    ]
+    calibration = gcfcp.calibrate(made, alpha=0.1)
+    thresholds = calibration.thresholds(groups.complete(np.ones((2, 1)), ["a", "b"]))
+    assert thresholds[0] < 1 < 2.5 < thresholds[1] < 3

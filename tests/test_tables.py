@@ -454,3 +454,80 @@ def test_a_failed_prediction_leaves_nothing_behind(tmp_path: Path) -> None:
     ):
         tables.predict_table(table, made, tmp_path / "out.parquet")
     assert [p.name for p in tmp_path.iterdir()] == ["data.parquet"]
+
+
+# --- sites as groups, and groups that a site cannot have ------------------------------------------
+
+SITES = gcfcp.Groups({"all": "TRUE", "old": "age >= 65"}, sites=["x", "y"])
+
+
+def predictor_of_sites() -> gcfcp.Predictor:
+    score = gcfcp.scores.AbsoluteResidual()
+    made = []
+    for seed, name in enumerate(SITES.sites):
+        data = table_for("residual", frame(300, seed))
+        values = (1 + 4 * seed) * reference("residual", data)
+        matrix = SITES.membership(data, name)
+        made.append(summarize(values, matrix, groups=SITES, client=name, score=score))
+    return gcfcp.Predictor(score, gcfcp.calibrate(made, 0.1))
+
+
+def test_the_client_is_the_site_of_a_table(tmp_path: Path) -> None:
+    data = table_for("column", frame())
+    path = save(data, tmp_path / "t.csv")
+    made, _ = summarised(path, groups=SITES, client="y")
+    matrix = SITES.membership(data, "y")
+    assert made == summarize(data["score"], matrix, groups=SITES, client="y", score="column")
+    assert made.possible.tolist() == [True, True, False, True]
+    with pytest.raises(gcfcp.GCFCPError, match="site='z' is not one of the sites x, y"):
+        summarised(path, groups=SITES, client="z")
+
+
+def test_a_row_of_a_group_that_was_declared_absent_is_located(tmp_path: Path) -> None:
+    data = table_for("column", frame()).with_columns(age=pl.lit(50))
+    made, _ = summarised(save(data, tmp_path / "t.parquet"), absent=["old"])
+    assert made.absent == ("old",)
+    ages = np.full(400, 50)
+    ages[[230, 240]] = 70
+    path = save(data.with_columns(age=ages), tmp_path / "u.parquet")
+    words = r"u\.parquet.*: 2 records belong to group 'old', which was declared absent, the first"
+    with pytest.raises(gcfcp.GCFCPError, match=words):
+        summarised(path, absent=["old"])
+    with pytest.raises(gcfcp.GCFCPError, match="absent='young' is not one of the groups"):
+        summarised(path, absent=["young"])
+
+
+def test_predictions_and_audits_of_a_table_are_those_of_its_site(tmp_path: Path) -> None:
+    predictor = predictor_of_sites()
+    data = table_for("residual", frame(50, 7))
+    path = save(data, tmp_path / "t.csv")
+    for name in SITES.sites:
+        matrix = SITES.membership(data, name)
+        with tables.open_table(path) as table:
+            tables.predict_table(table, predictor, tmp_path / "out.csv", site=name)
+        ends = predictor.predict_interval(data["prediction"].to_numpy(), matrix)
+        found = pl.read_csv(tmp_path / "out.csv")
+        assert np.array_equal(found.select("lower", "upper").to_numpy(), ends)
+        with tables.open_table(path) as table:
+            audit, _ = tables.audit_table(table, predictor, client=name)
+        y = data["y"].to_numpy()
+        assert audit == gcfcp.audit(
+            (ends[:, 0] <= y) & (y <= ends[:, 1]),
+            matrix,
+            groups=SITES,
+            client=name,
+            set_size=ends[:, 1] - ends[:, 0],
+            alpha=0.1,
+            predictor=predictor.fingerprint,
+        )
+
+
+def test_predictions_need_the_site_if_sites_are_groups(tmp_path: Path) -> None:
+    path = save(table_for("residual", frame(50)), tmp_path / "t.csv")
+    output = tmp_path / "out.csv"
+    with tables.open_table(path) as table:
+        with pytest.raises(gcfcp.GCFCPError, match="one group for each of the sites x, y: give"):
+            tables.predict_table(table, predictor_of_sites(), output)
+        with pytest.raises(gcfcp.GCFCPError, match="site='z' is not one of the sites x, y"):
+            tables.audit_table(table, predictor_of_sites(), client="z")
+    assert not output.exists()

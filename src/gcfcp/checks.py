@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import sys
 import unicodedata
+from collections.abc import Iterable
 from fractions import Fraction
 from numbers import Rational, Real
 from typing import Any, Literal, TypeAlias, cast
@@ -253,6 +254,13 @@ def group_name_problem(value: Any) -> str | None:
     if categories & {"Cc", "Zl", "Zp"}:
         return "contains a control character or a line separator"
     return None
+
+
+def listed(names: Iterable[str], limit: int = 20) -> str:
+    """Names for a message: the first `limit` with commas between them, and how many there are."""
+    given = list(names)
+    more = f", ... ({len(given)} in all)" if len(given) > limit else ""
+    return ", ".join(given[:limit]) + more
 
 
 def choice(what: str, value: Any, *options: str) -> str:

@@ -92,8 +92,11 @@ def pack(kind: bytes, version: int, header: dict[str, Any], body: bytes) -> byte
     return data + hashlib.sha256(data).digest()
 
 
-def unpack(data: bytes, kind: bytes, version: int, name: str) -> tuple[dict[str, Any], memoryview]:
-    """Header and body of a container, or a GCFCPError that says what is wrong with `name`."""
+def unpack(data: bytes, kind: bytes, newest: int, name: str) -> tuple[dict[str, Any], memoryview]:
+    """Header and body of a container, or a GCFCPError that says what is wrong with `name`.
+
+    newest: The newest format version that is read. All versions from 1 on are read.
+    """
     if not isinstance(data, bytes | bytearray | memoryview):
         raise GCFCPError(f"{name} is given as {type(data).__name__}, not as bytes")
     view = memoryview(data).cast("B")
@@ -107,10 +110,11 @@ def unpack(data: bytes, kind: bytes, version: int, name: str) -> tuple[dict[str,
             f"{name} holds content of kind {found!r}, but kind {kind!r} is needed here "
             "(b'S' is a summary, b'A' an audit, b'K' a signature)"
         )
-    if written != version:
+    if not 1 <= written <= newest:
+        read = "version 1" if newest == 1 else f"versions 1 to {newest}"
         raise GCFCPError(
-            f"{name} has format version {written}; this gcfcp reads version {version}: "
-            + ("upgrade gcfcp" if written > version else "make the file again with this gcfcp")
+            f"{name} has format version {written}; this gcfcp reads {read}: "
+            + ("upgrade gcfcp" if written > newest else "make the file again with this gcfcp")
         )
     if hashlib.sha256(view[:-_CHECKSUM_SIZE]).digest() != view[-_CHECKSUM_SIZE:]:
         raise GCFCPError(f"{name} is damaged: its checksum does not match; send the file again")

@@ -46,7 +46,8 @@ def audit(
     """Count at one client how many labelled records were covered, by group and by atom.
 
     - `covered`: For each record, whether its outcome was in its prediction set.
-    - `membership`: The groups of each record, (n, G).
+    - `membership`: The groups of each record, (n, G). If the groups have sites, the columns of the
+      sites may be left out: they are filled in from `client`, which is one of the sites.
     - `set_size`: The number of labels in each set or the width of each interval. It is infinite for
       an unbounded set and 0 for an empty one.
     - `min_count`: Groups and atoms with fewer records are suppressed; see the module.
@@ -54,6 +55,8 @@ def audit(
     - `predictor`: A fingerprint of the predictor that was audited. `merge_audits` refuses audits of
       different predictors.
     """
+    if groups.sites:
+        membership = groups.complete(membership, client)
     counts = count(covered, membership, groups=groups, set_size=set_size)
     return publish(
         counts, groups=groups, client=client, min_count=min_count, alpha=alpha, predictor=predictor

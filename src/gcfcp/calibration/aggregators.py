@@ -28,7 +28,8 @@ def merge(
     Four laws hold. The order of the summaries does not change the bytes of the result. No record
     is lost or added. The arguments are not changed. A single summary keeps its centroids unless
     `delta` is given. The certified error of an atom grows by the error that this compression
-    really adds, not by its worst case.
+    really adds, not by its worst case. A group is declared absent in the result if every summary
+    declares it absent.
 
     Cost: one sort of the centroids.
     """
@@ -64,4 +65,5 @@ def merge(
         values=values,
         counts=counts.astype(np.int64),
         errors=errors.astype(np.int64),
+        absent=tuple(name for name in first.absent if all(name in s.absent for s in ordered)),
     )

@@ -33,10 +33,9 @@ def show_summary(summary: ClientSummary, as_json: bool) -> None:
             f"  it stands for {clients(len(summary.members))}: "
             + ", ".join(f"{k} ({n:,})" for k, n in summary.members)
         )
-    predicates = summary.groups.predicates or ("",) * len(summary.groups)
     console.lines(f"  groups {summary.groups.fingerprint[:8]}..:")
-    for name, predicate in zip(summary.groups.names, predicates, strict=True):
-        console.lines(f"    {name}{' = ' + predicate if predicate else ''}")
+    for name, condition in zip(summary.groups.names, summary.groups.conditions, strict=True):
+        console.lines(f"    {name}{' = ' + condition if condition else ''}")
     console.table(
         ["atom", "records", "centroids"],
         [

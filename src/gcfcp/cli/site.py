@@ -62,6 +62,14 @@ def summarize(
     model: Annotated[
         str | None, typer.Option(help="A fingerprint of the model, the same at every site.")
     ] = None,
+    absent: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GROUP",
+            help="A group that this site cannot have; the option may be repeated. A record that "
+            "belongs to it is an error.",
+        ),
+    ] = None,
     missing: MissingRows = Missing.ERROR,
     seed: Seed = None,
     randomize: Annotated[
@@ -104,6 +112,7 @@ def summarize(
             representative=representative.value,
             min_count=min_count,
             model=model,
+            absent=absent or (),
             missing=missing.value,
             rng=inputs.generator_of(by.score, seed),
             progress=advance,
@@ -176,6 +185,13 @@ def predict(
         list[str] | None,
         typer.Option(help="A column to copy into the output; the option may be repeated."),
     ] = None,
+    site: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The site that the rows are from, if the groups have one group for each site.",
+        ),
+    ] = None,
     missing: MissingRows = Missing.ERROR,
     seed: Seed = None,
     force: Force = False,
@@ -192,6 +208,7 @@ def predict(
             loaded,
             output,
             keep=tuple(keep or ()),
+            site=site,
             missing=missing.value,
             rng=inputs.generator_of(loaded.score, seed),
             progress=advance,

@@ -15,6 +15,7 @@ A site says who it is and what it allows in its node configuration, which only t
 | `min-count`  | the fewest records that a centroid may stand for                 | 10        |
 | `scores`     | the names of the scores that may be asked for, with commas       | any       |
 | `model`      | the fingerprint of the site's model                              | none      |
+| `absent`     | the groups that the site cannot have, with commas                | none      |
 | `missing`    | what is done with rows that lack a value: "error", or "drop"     | error     |
 | `seed`       | the seed of randomised scores                                    | random    |
 | `audit-data` | labelled records for audits, none of them used to calibrate      | no audits |
@@ -53,7 +54,7 @@ from gcfcp.summary import ClientSummary
 
 _SITE_KEYS = frozenset(
     {"client", "groups", "data", "summary", "max-delta", "min-count", "scores", "model"}
-    | {"missing", "seed", "audit-data", "ledger"}
+    | {"absent", "missing", "seed", "audit-data", "ledger"}
 )
 _FLOWER_KEYS = frozenset({"partition-id", "num-partitions"})  # A simulation of Flower adds these.
 
@@ -67,13 +68,19 @@ def site_of(node: NodeConfig) -> Site:
         )
     if ("data" in node) == ("summary" in node):
         raise GCFCPError("the node configuration needs data or summary, and not both")
+    if "absent" in node and "summary" in node:
+        raise GCFCPError(
+            "the node configuration has absent beside summary: leave absent out, because the "
+            "summary says itself which groups the site cannot have"
+        )
     names = node.get("scores")
     policy = Policy(
         groups=Groups.from_toml(_text(node, "groups")),
         max_delta=_number(node, "max-delta", 250),
         min_count=_whole(node, "min-count", 10),
-        scores=None if names is None else frozenset(s.strip() for s in str(names).split(",")),
+        scores=None if names is None else frozenset(_split(str(names))),
         model=_text(node, "model") if "model" in node else None,
+        absent=_absent(node),
     )
     return Site(
         client=client_side.name_of(node),
@@ -101,10 +108,16 @@ def _load_data(question: Question, node: NodeConfig) -> ClientSummary:
             representative=question.representative,  # type: ignore[arg-type]
             min_count=question.min_count,
             model=question.model,
+            absent=_absent(node),
             missing=str(node.get("missing", "error")),
             rng=_generator(question, node),
         )
     return summary
+
+
+def _absent(node: NodeConfig) -> tuple[str, ...]:
+    """The groups that the site cannot have, by its own statement."""
+    return _split(_text(node, "absent")) if "absent" in node else ()
 
 
 def _generator(question: Question, node: NodeConfig) -> Generator | None:
@@ -180,6 +193,11 @@ def _text(config: Mapping[str, Any], key: str) -> str:
     if not isinstance(value, str) or not value:
         raise GCFCPError(f"{key}={value!r:.60} in the configuration is missing or is not a text")
     return value
+
+
+def _split(text: str) -> tuple[str, ...]:
+    """The names in a text that has commas between them."""
+    return tuple(name.strip() for name in text.split(","))
 
 
 def _number(config: Mapping[str, Any], key: str, default: float) -> float:

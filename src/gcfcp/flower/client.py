@@ -56,6 +56,8 @@ class Policy:
     scores: The names of the scores that may be asked for. None allows all that `load` can compute.
     model: The fingerprint of this site's model. A server that names a model is refused unless it
     names this one.
+    absent: The names of the groups that this site cannot have. The site states it and never the
+    server. Of several families, each takes those names that it has.
     """
 
     groups: Groups | Sequence[Groups] | None
@@ -63,14 +65,35 @@ class Policy:
     min_count: int = 10
     scores: frozenset[str] | None = None
     model: str | None = None
+    absent: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "max_delta", checks.delta(self.max_delta))
         object.__setattr__(self, "min_count", checks.min_count(self.min_count))
+        if isinstance(self.absent, str):
+            raise GCFCPError(f"absent={self.absent!r:.60} is not a list of groups: give a tuple")
+        object.__setattr__(self, "absent", tuple(self.absent))
+        if self._allowed is not None:
+            known = [name for groups in self._allowed for name in groups.others]
+            for name in self.absent:
+                if name not in known:
+                    raise GCFCPError(
+                        f"absent={name!r:.60} is not one of the groups {checks.listed(known)}: "
+                        "give the names of groups that this site cannot have"
+                    )
+
+    @property
+    def _allowed(self) -> Sequence[Groups] | None:
+        """The families of groups that are allowed; None allows any family."""
+        return [self.groups] if isinstance(self.groups, Groups) else self.groups
+
+    def absent_of(self, groups: Groups) -> tuple[str, ...]:
+        """The groups of a family that this site cannot have, in the order of the family."""
+        return tuple(name for name in groups.others if name in self.absent)
 
     def check(self, question: Question) -> None:
         """Raise a `Refusal` if the question asks for more than is allowed."""
-        allowed = [self.groups] if isinstance(self.groups, Groups) else self.groups
+        allowed = self._allowed
         if allowed is not None and question.groups.fingerprint not in {
             groups.fingerprint for groups in allowed
         }:
@@ -89,10 +112,11 @@ class Policy:
 class Site:
     """One client: its name, its policy, and the functions that read its data.
 
-    client: The name of the client.
+    client: The name of the client. If the groups have sites, it is one of them.
     policy: What the site lets the server ask for.
     load: A function of the question and the node configuration. It returns the scores and the
-    memberships of the calibration records, or a `ClientSummary` that was made beforehand.
+    memberships of the calibration records, or a `ClientSummary` that was made beforehand. The
+    memberships need no columns for sites, which are filled in from the name of the client.
     audit: A function of the predictor, the question and the node configuration. It returns
     (covered, membership) or (covered, membership, set sizes) of labelled records that were not used
     to calibrate, or an `Audit` of them. None means that the site takes part in no audit.
@@ -191,6 +215,7 @@ def _summary(request: Request, site: Site, node: NodeConfig) -> bytes:
     """The bytes of the site's summary, if its policy allows the question."""
     question = request.question
     site.policy.check(question)
+    absent = site.policy.absent_of(question.groups)
     loaded = site.load(question, node)
     if isinstance(loaded, ClientSummary):
         summary = loaded
@@ -206,9 +231,13 @@ def _summary(request: Request, site: Site, node: NodeConfig) -> bytes:
             min_count=question.min_count,
             score=question.score,
             model=question.model,
+            absent=absent,
         )
     # A summary that was made beforehand must be exactly what the policy has just allowed.
     if summary.client != site.client or differences(summary, question):
+        raise Refusal(Code.DATA_REFUSED)
+    # What the policy declares absent must be what the summary declares, unless it says nothing.
+    if absent and summary.absent != absent:
         raise Refusal(Code.DATA_REFUSED)
     return summary.to_bytes()
 

@@ -9,6 +9,7 @@ an atom, the finest cell that the family can tell apart. Each atom has one thres
 | module       | what it is for                                                  |
 |--------------|-----------------------------------------------------------------|
 | `family`     | `Groups`: names, conditions, fingerprint, the groups file       |
+| `sites`      | every site as a group: who belongs to it                        |
 | `predicates` | the SQL that a condition may use                                |
 | `frames`     | columns from pandas, polars, Arrow or a mapping                 |
 | `plain`      | groups without conditions, from arrays and lists                |

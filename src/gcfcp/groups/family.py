@@ -11,19 +11,26 @@ the order of the groups:
     predicted_low = "predicted in (0, 1, 2)"
     high = '"blood pressure" > 140'
 
-Nothing else may stand beside the table `[groups]`. A name has 1 to 200 characters, not all of them
-blank and none of them a control character or a line separator. A condition has at most 4,000
-characters; blanks at its ends are removed. The name of a column is written in double quotes if it
-begins with a digit, is a word of SQL such as order, or has other characters than letters, digits
-and underscores.
+Nothing but `sites` may stand beside the table `[groups]`. A name has 1 to 200 characters, not all
+of them blank and none of them a control character or a line separator. A condition has at most
+4,000 characters; blanks at its ends are removed. The name of a column is written in double quotes
+if it begins with a digit, is a word of SQL such as order, or has other characters than letters,
+digits and underscores.
 
 A family without conditions is the one line `names = ["all", "female"]`. Whoever uses it says in
 another way which rows belong to which group.
 
+The line `sites = ["a", "b"]`, a list of the names of clients, adds one group for each of these
+sites at the end of the family: `site a` and `site b`. All rows of a site belong to its group. The
+line stands above `[groups]`, in this table, beside the conditions where `[groups]` is left out, or
+beside `names`; it may also stand alone. A group whose own name is `sites` has a condition, which is
+a string and not a list.
+
 The fingerprint of a family is the SHA-256, in hexadecimal digits, of a JSON text in UTF-8. For the
 family of the last paragraph the text is `{"names":["all","female"],"predicates":null}`; a family
 with conditions has the list of them instead of null. There are no blanks between tokens, and
-characters beyond ASCII are not escaped.
+characters beyond ASCII are not escaped. A family with sites has `"sites":["a","b"]` as a third
+entry; its names are those of all groups, and its conditions those of the groups that are not sites.
 
 Guarantee: A condition looks at one row only, so the groups of a row do not depend on the other rows
 of its site, on the time or on chance (see `predicates`).
@@ -55,7 +62,8 @@ from gcfcp import checks
 from gcfcp.arrays import Bools
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import plain
-from gcfcp.groups.frames import select, table_of
+from gcfcp.groups import sites as _sites
+from gcfcp.groups.frames import rows_of, select, table_of
 from gcfcp.groups.predicates import first_line, parse, problem_of
 from gcfcp.libraries import has, needs
 
@@ -71,20 +79,35 @@ class Groups:
     a boolean column for each group (`membership`). `Groups({name: predicate})`,
     `Groups(names, predicates)` and `Groups.from_toml(path)` also have the conditions that decide
     which rows belong. The order matters: it is the order of the columns of the membership matrix.
+
+    `Groups(..., sites=["a", "b"])` adds a group for each of these clients, to which exactly the
+    rows of this client belong. These groups are the last ones and are called `site a` and `site b`.
+    They have no conditions: `membership` and `complete` are told the site of the rows. A family may
+    consist of sites alone: `Groups([], sites=["a", "b"])`.
     """
 
-    names: tuple[str, ...]
-    predicates: tuple[str, ...] | None
+    names: tuple[str, ...]  # The names of all groups, those of the sites at the end.
+    predicates: tuple[str, ...] | None  # The conditions of the groups that are not sites.
+    sites: tuple[str, ...]  # The names of the clients that have a group of their own.
 
     def __init__(
         self,
         names: Iterable[str] | Mapping[str, str],
         predicates: Iterable[str] | None = None,
+        *,
+        sites: Iterable[str] = (),
     ) -> None:
         if isinstance(names, Mapping):
             predicates = names.values()
-        object.__setattr__(self, "names", _checked_names(names))
-        object.__setattr__(self, "predicates", _checked_predicates(self.names, predicates))
+        object.__setattr__(self, "sites", _sites.checked(sites))
+        object.__setattr__(self, "names", _checked_names(names, self.sites))
+        checked = _checked_predicates(self.others, predicates)
+        object.__setattr__(self, "predicates", checked if self.others else None)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The names of the groups that are not sites."""
+        return self.names[: len(self.names) - len(self.sites)]
 
     @classmethod
     def from_toml(cls, path: str | PathLike[str]) -> Groups:
@@ -123,54 +146,69 @@ class Groups:
     @classmethod
     def _from_table(cls, table: dict[str, Any]) -> Groups:
         """The family that a TOML table describes."""
+        table, sites = _without_sites(table)
         if list(table) == ["names"] and isinstance(table["names"], list):
-            return cls(table["names"])
+            return cls(table["names"], sites=sites or ())
         if isinstance(table.get("groups"), dict):
             if len(table) > 1:
                 others = ", ".join(key for key in table if key != "groups")
                 raise GCFCPError(f"{others} stands beside [groups]: move it into that table")
-            table = table["groups"]
-        return cls(table)
+            table, inside = _without_sites(table["groups"])
+            if sites is not None and inside is not None:
+                raise GCFCPError("sites stands both in [groups] and beside it: keep one of them")
+            sites = inside if sites is None else sites
+        return cls(table, sites=sites or ())
 
     def to_toml(self) -> str:
         """The text of a groups file for this family. Reading it gives the same fingerprint."""
+        sites = f"sites = {_toml_list(self.sites)}\n" if self.sites else ""
         if self.predicates is None:
-            return f"names = [{', '.join(map(_toml_string, self.names))}]\n"
+            return (f"names = {_toml_list(self.others)}\n" if self.others else "") + sites
         lines = (
             f"{_toml_string(name)} = {_toml_string(predicate)}\n"
-            for name, predicate in zip(self.names, self.predicates, strict=True)
+            for name, predicate in zip(self.others, self.predicates, strict=True)
         )
-        return "[groups]\n" + "".join(lines)
+        return sites + "[groups]\n" + "".join(lines)
 
     def __len__(self) -> int:
         return len(self.names)
 
     @cached_property
     def fingerprint(self) -> str:
-        """The SHA-256 of names and conditions in hexadecimal digits, as the module describes it."""
+        """The SHA-256 of names, conditions and sites in hexadecimal digits; see the module."""
         definition = {"names": self.names, "predicates": self.predicates}
+        if self.sites:
+            definition["sites"] = self.sites
         text = json.dumps(definition, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def to_dict(self, names: str = "names") -> dict[str, Any]:
-        """Names, conditions and fingerprint as plain values for a file.
+        """Names, conditions, sites and fingerprint as plain values for a file.
+
+        The names are those of all groups, also of the sites. A family without sites has no entry
+        `sites`.
 
         names: The key under which the names stand. It is "groups" where other values stand beside
         them.
         """
         predicates = None if self.predicates is None else list(self.predicates)
-        return {
+        values = {
             names: list(self.names),
             "predicates": predicates,
             "fingerprint": self.fingerprint,
         }
+        return values | {"sites": list(self.sites)} if self.sites else values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], names: str = "names") -> Groups:
         """The family that `to_dict` wrote, or an error if the fingerprint does not match it."""
-        if not isinstance(values[names], list):
-            raise GCFCPError("the groups' names are not a list")
-        groups = cls(values[names], values["predicates"])
+        listed, sites = values[names], values.get("sites", [])
+        if not isinstance(listed, list) or not isinstance(sites, list):
+            raise GCFCPError("the groups' names or their sites are not a list")
+        others = listed[: max(0, len(listed) - len(sites))]
+        groups = cls(others, values["predicates"], sites=sites)
+        if list(groups.names) != listed:
+            raise GCFCPError("the groups' names do not end with the groups of their sites")
         if groups.fingerprint != values["fingerprint"]:
             raise GCFCPError("the groups' fingerprint does not match their definition")
         return groups
@@ -179,6 +217,11 @@ class Groups:
         """The names of the groups that a membership row (G,) belongs to."""
         return tuple(name for name, member in zip(self.names, row, strict=True) if member)
 
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The condition of each group, and "" for a group that has none."""
+        return (self.predicates or ("",) * len(self.others)) + ("",) * len(self.sites)
+
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """The columns that `membership` reads, each of them once, in the order of first use.
@@ -186,7 +229,7 @@ class Groups:
         polars finds the columns of conditions and must be installed for that.
         """
         if self.predicates is None:
-            return self.names
+            return self.others
         roots = (root for expr in self._expressions for root in expr.meta.root_names())
         return tuple(dict.fromkeys(roots))
 
@@ -198,14 +241,15 @@ class Groups:
         the data.
         """
         predicates = None if self.predicates is None else ("TRUE", *self.predicates)
-        return Groups((name, *self.names), predicates)
+        return Groups((name, *self.others), predicates, sites=self.sites)
 
-    def membership(self, data: Any) -> Bools:
+    def membership(self, data: Any, site: Any = None) -> Bools:
         """Which rows belong to which groups: a bool matrix (n, G), from a data frame.
 
         data: A frame of pandas, polars or pyarrow, any object with the Arrow stream protocol, or a
         dict of columns. For groups without conditions it needs one column for each group, named
         like the group and holding booleans or 0 and 1.
+        site: If the family has sites, the name of the site of all rows, or one name for each row.
 
         Where a value is missing (null, or NaN in a floating column), a condition may come out as
         null. The row then does not belong to the group, and one warning says for how many rows of
@@ -214,15 +258,21 @@ class Groups:
         Groups without conditions need NumPy alone to read a dict of arrays or lists. Conditions and
         data frames need polars.
         """
+        self._check_site(site)
         table = table_of(data)
         self._check_columns([str(c) for c in getattr(table, "columns", table)])
-        if self.predicates is None and plain.is_plain(table, self.names):
-            n, columns = plain.read(table, self.names)
+        columns: list[tuple[Bools, int]] = []
+        if not self.others:
+            n = rows_of(table)
+        elif self.predicates is None and plain.is_plain(table, self.others):
+            n, columns = plain.read(table, self.others)
         else:
             n, columns = self._evaluated(table)
         out = np.empty((n, len(self)), dtype=np.bool_)
+        if self.sites:
+            out[:, len(columns) :] = _sites.columns(self.sites, site, n)
         nulls: dict[str, int] = {}
-        for g, (name, (column, missing)) in enumerate(zip(self.names, columns, strict=True)):
+        for g, (name, (column, missing)) in enumerate(zip(self.others, columns, strict=True)):
             out[:, g] = column
             if missing:
                 nulls[name] = missing
@@ -243,7 +293,51 @@ class Groups:
 
         label_dependent: Whether membership depends on the label, so that its shape is (n, L, G).
         """
-        self._check_order(membership)
+        return self._matrix(membership, label_dependent, (self.names,))
+
+    def complete(self, membership: Any, site: Any, *, label_dependent: bool = False) -> Bools:
+        """The caller's membership with the groups of the sites filled in, (n, G), or an error.
+
+        - `membership`: A matrix as in `check`. It has the columns of the groups that are not sites,
+          or those of all groups. In the second case it must agree with `site`.
+        - `site`: The name of the site of all rows, or one name for each row.
+        - `label_dependent`: Whether membership depends on the label, so that its shape is
+          (n, L, G). A row then belongs to its site with every label.
+        """
+        self._check_site(site)
+        if not self.sites:
+            return self.check(membership, label_dependent=label_dependent)
+        matrix = self._matrix(membership, label_dependent, (self.others, self.names))
+        others = len(self.others)
+        own = _sites.columns(self.sites, site, len(matrix))
+        if label_dependent:
+            own = np.broadcast_to(own[:, None, :], (*matrix.shape[:2], len(self.sites)))
+        if matrix.shape[-1] == others:
+            return np.ascontiguousarray(np.concatenate([matrix, own], axis=-1))
+        _sites.check(self.sites, matrix[..., others:], own)
+        return matrix
+
+    def _check_site(self, site: Any) -> None:
+        """Raise an error if a site is needed and not given, or given and not needed."""
+        if self.sites and site is None:
+            raise GCFCPError(
+                f"the groups have one group for each of the sites {checks.listed(self.sites)}: "
+                "give the site of these rows (site=..., or --site on the command line)"
+            )
+        if not self.sites and site is not None:
+            raise GCFCPError(
+                f"site={site!r:.60} is given, but the groups have no sites: leave it out, or list "
+                "the sites in the groups"
+            )
+
+    def _matrix(
+        self, membership: Any, label_dependent: bool, allowed: tuple[tuple[str, ...], ...]
+    ) -> Bools:
+        """The caller's membership as a C-contiguous bool array, or an error.
+
+        allowed: The names of the columns that it may have, in one or in several ways.
+        """
+        self._check_order(membership, allowed)
         try:
             array = np.asarray(checks.unmasked("membership", membership))
         except GCFCPError:
@@ -253,23 +347,25 @@ class Groups:
         shape = "(n, L, G)" if label_dependent else "(n, G)"
         if array.ndim != (3 if label_dependent else 2):
             raise GCFCPError(f"membership has shape {array.shape}, expected {shape}")
-        if array.shape[-1] != len(self):
+        if array.shape[-1] not in map(len, allowed):
+            also = ", or leave out those of the sites" if len(allowed) > 1 else ""
             raise GCFCPError(
                 f"membership has {array.shape[-1]} columns for {len(self)} groups "
-                f"({_listed(self.names)}): give one column for each group"
+                f"({checks.listed(self.names)}): give one column for each group{also}"
             )
         if array.dtype != np.bool_:
             self._check_binary(array)
         return np.ascontiguousarray(array, dtype=np.bool_)
 
-    def _check_order(self, membership: Any) -> None:
+    def _check_order(self, membership: Any, allowed: tuple[tuple[str, ...], ...]) -> None:
         """Raise an error if a frame has the groups as columns, but in another order."""
         columns = [str(column) for column in getattr(membership, "columns", ())]
-        if sorted(columns) == sorted(self.names) and columns != list(self.names):
-            raise GCFCPError(
-                f"membership has columns {_listed(columns)} but the groups are "
-                f"{_listed(self.names)}: put the columns in the order of the groups"
-            )
+        for names in allowed:
+            if sorted(columns) == sorted(names) and columns != list(names):
+                raise GCFCPError(
+                    f"membership has columns {checks.listed(columns)} but the groups are "
+                    f"{checks.listed(names)}: put the columns in the order of the groups"
+                )
 
     def _check_binary(self, array: NDArray[Any]) -> None:
         """Raise an error that names the first entry that is not 0, 1, true or false."""
@@ -295,22 +391,22 @@ class Groups:
         import polars as pl
 
         if self.predicates is None:
-            return [pl.col(name) for name in self.names]
-        parsed = zip(self.names, self.predicates, strict=True)
+            return [pl.col(name) for name in self.others]
+        parsed = zip(self.others, self.predicates, strict=True)
         return [parse(name, predicate) for name, predicate in parsed]
 
     def _check_columns(self, present: list[str]) -> None:
         """Raise an error if a group needs a column that is not among those present."""
         if self.predicates is None:
-            roots = [[name] for name in self.names]
+            roots = [[name] for name in self.others]
         else:
             roots = [expr.meta.root_names() for expr in self._expressions]
-        for name, columns in zip(self.names, roots, strict=True):
+        for name, columns in zip(self.others, roots, strict=True):
             for column in columns:
                 if column not in present:
                     raise GCFCPError(
                         f"group {name!r} needs column {column!r}; "
-                        f"the data have {_listed(present) or 'no columns'}"
+                        f"the data have {checks.listed(present) or 'no columns'}"
                     )
 
     def _evaluated(self, table: Any) -> tuple[int, list[tuple[Bools, int]]]:
@@ -320,7 +416,7 @@ class Groups:
         frame = frame.fill_nan(None)
         columns = [
             self._evaluate(frame, name, expr)
-            for name, expr in zip(self.names, self._expressions, strict=True)
+            for name, expr in zip(self.others, self._expressions, strict=True)
         ]
         return n, [(c.fill_null(False).to_numpy(), c.null_count()) for c in columns]
 
@@ -344,11 +440,12 @@ class Groups:
         raise GCFCPError(f"group {name!r}: {what} is {column.dtype}, not Boolean")
 
 
-def _checked_names(names: Any) -> tuple[str, ...]:
-    """The names as a tuple, or an error that says which one cannot be used."""
+def _checked_names(names: Any, of_sites: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The names and those of the sites' groups, or an error that says which cannot be used."""
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise GCFCPError(f"groups must be a list of names, not {names!r:.80}")
-    checked = tuple(names)
+    others = tuple(names)
+    checked = others + tuple(_sites.group_of(site) for site in of_sites)
     if not checked:
         raise GCFCPError("a family of groups needs at least one group")
     for position, name in enumerate(checked):
@@ -356,6 +453,8 @@ def _checked_names(names: Any) -> tuple[str, ...]:
             raise GCFCPError(f"group name {position} ({ascii(name)[:60]}) {problem}")
     if len(set(checked)) < len(checked):
         twice = next(name for name, count in Counter(checked).items() if count > 1)
+        if others.count(twice) == 1:
+            raise GCFCPError(f"group {twice!r} is called like the group of a site: rename it")
         raise GCFCPError(f"group name {twice!r} is given twice: names must differ")
     return tuple(str(name) for name in checked)
 
@@ -388,8 +487,13 @@ def _toml_string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _listed(names: Iterable[str], limit: int = 20) -> str:
-    """The first `limit` names with commas between them, and how many there are if not all."""
-    listed = list(names)
-    more = f", ... ({len(listed)} in all)" if len(listed) > limit else ""
-    return ", ".join(listed[:limit]) + more
+def _toml_list(texts: Iterable[str]) -> str:
+    """The texts as a TOML list of strings."""
+    return f"[{', '.join(map(_toml_string, texts))}]"
+
+
+def _without_sites(table: dict[str, Any]) -> tuple[dict[str, Any], list[Any] | None]:
+    """A TOML table without its list of sites, and this list, which is None if there is none."""
+    if not isinstance(table.get("sites"), list):
+        return table, None
+    return {key: value for key, value in table.items() if key != "sites"}, table["sites"]

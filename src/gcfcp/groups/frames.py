@@ -45,10 +45,18 @@ def select(table: Any, columns: tuple[str, ...]) -> tuple[pl.DataFrame, int]:
         return table.select(names), table.height
     if not isinstance(table, Mapping):
         return (_read(pl.from_pandas, table[names]) if names else pl.DataFrame()), len(table)
+    n = rows_of(table)
+    frame = _read(pl.DataFrame, {name: _column(name, table[name]) for name in names})
+    return frame, frame.height if names else n
+
+
+def rows_of(table: Any) -> int:
+    """The number of rows, where no column needs to be read."""
+    if not isinstance(table, Mapping):
+        return len(table)
     if not table:
         raise GCFCPError("the data have no columns, so the number of rows is unknown")
-    frame = _read(pl.DataFrame, {name: _column(name, table[name]) for name in names})
-    return frame, frame.height if names else len(next(iter(table.values())))
+    return len(next(iter(table.values())))
 
 
 def _column(name: str, values: Any) -> Any:

@@ -59,8 +59,7 @@ def atoms_of(predictor: Predictor) -> list[Atom]:
 
 def defined(predictor: Predictor) -> list[tuple[str, str]]:
     """The names of the groups, each with its condition, which is "" if there is none."""
-    groups = predictor.groups
-    return list(zip(groups.names, groups.predicates or [""] * len(groups), strict=True))
+    return list(zip(predictor.groups.names, predictor.groups.conditions, strict=True))
 
 
 def mixture_words(mixture: Any) -> str:

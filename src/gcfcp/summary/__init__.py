@@ -10,7 +10,7 @@
 """
 
 from gcfcp.summary import signatures
-from gcfcp.summary.client import assemble, rounding_limit, summarize
+from gcfcp.summary.client import assemble, declared, refuse_absent, rounding_limit, summarize
 from gcfcp.summary.disclosure import Disclosure
 from gcfcp.summary.summary import ClientSummary
 
@@ -18,6 +18,8 @@ __all__ = [
     "ClientSummary",
     "Disclosure",
     "assemble",
+    "declared",
+    "refuse_absent",
     "rounding_limit",
     "signatures",
     "summarize",

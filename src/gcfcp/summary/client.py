@@ -16,6 +16,8 @@ and the server treats them as scores of +inf.
   score of a record. There are three exceptions. A score of exactly 0 can be recognised
   (`Disclosure.exact_scores` counts these; see `digest.ROUNDED_BITS`). A score of +inf stays +inf. A
   representative that would pass the score's upper limit, such as 1, becomes that limit.
+- A group that the client declares absent has no records there, so its bound is 0 as well. That the
+  client cannot have the group is then known to the server.
 - The number of records n_k always leaves the site, because the weight of the client depends on it.
   So does the number of suppressed records.
 
@@ -26,6 +28,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -33,7 +36,7 @@ from numpy.typing import ArrayLike
 
 from gcfcp import checks
 from gcfcp import scores as known_scores
-from gcfcp.arrays import Bools
+from gcfcp.arrays import Bools, Ints
 from gcfcp.checks import Representative
 from gcfcp.digest import TDigest
 from gcfcp.errors import GCFCPError, GCFCPWarning
@@ -52,14 +55,16 @@ def summarize(
     min_count: int = 1,
     score: Any = None,
     model: str | None = None,
+    absent: Iterable[str] = (),
 ) -> ClientSummary:
     """Summarise the calibration scores of one client: Algorithm 1, client side.
 
     - `scores`: The n_k nonconformity scores. +inf is allowed, and NaN is an error.
     - `membership`: Which groups each record belongs to, of shape (n_k, G): the result of
-      `groups.membership(frame)`, or any matrix of 0 and 1.
+      `groups.membership(frame)`, or any matrix of 0 and 1. If the groups have sites, the columns of
+      the sites may be left out: they are filled in from `client`.
     - `groups`: The family of groups, which is the same for all clients.
-    - `client`: The name of this client.
+    - `client`: The name of this client. If the groups have sites, it is one of them.
     - `delta`: How fine the digests are: each atom has about delta / 2 clusters.
     - `representative`: What stands for a cluster: "upper", its largest score, which loses no
       coverage at any delta, or "mean", its mean, as in the paper.
@@ -68,6 +73,8 @@ def summarize(
     - `score`: The score that was used: one of `gcfcp.scores`, another object with a name, or a
       name.
     - `model`: A fingerprint of the model, in any form.
+    - `absent`: The names of the groups that this client cannot have, now or later. A record that
+      belongs to one of them is an error.
 
     The server refuses to calibrate summaries of different scores or models together.
     """
@@ -76,12 +83,14 @@ def summarize(
             f"groups={groups!r:.60} is not a family of groups: give gcfcp.Groups([...])"
         )
     values = checks.scores("scores", scores)
-    matrix = groups.check(membership)
+    absent = declared(groups, absent)
+    matrix = groups.complete(membership, client) if groups.sites else groups.check(membership)
     if len(matrix) != len(values):
         raise GCFCPError(
             f"there are {len(values)} scores and {len(matrix)} membership rows: give one row for "
             "each score"
         )
+    refuse_absent(groups, absent, matrix)
     atoms = find_atoms(matrix)
     order = np.argsort(atoms.index, kind="stable")
     values = values[order]
@@ -99,6 +108,7 @@ def summarize(
         min_count=min_count,
         score=score,
         model=model,
+        absent=absent,
     )
 
 
@@ -113,12 +123,14 @@ def assemble(
     min_count: int,
     score: Any,
     model: str | None,
+    absent: Iterable[str] = (),
 ) -> ClientSummary:
     """The summary of scores that are already divided by atom.
 
     - `by_atom`: The scores of each atom, in the order of `membership`: an array, which is sorted in
       place here, or a `DigestBuilder` that has seen all of them.
-    - `membership`: The atoms as distinct membership rows (a, G), in ascending order.
+    - `membership`: The atoms as distinct membership rows (a, G), in ascending order. If the groups
+      have sites, every row belongs to the site `client`.
 
     The other arguments are those of `summarize`.
     """
@@ -128,6 +140,8 @@ def assemble(
     name, parameters = known_scores.describe(score)
     limit = rounding_limit(score, representative, min_count)
     counts = np.array([s.count if hasattr(s, "digest") else len(s) for s in by_atom])
+    absent = declared(groups, absent)
+    refuse_absent(groups, absent, membership, counts)
     in_group, n = membership.any(axis=1), int(counts.sum())
     if not in_group.all():
         _warn_of_uncovered(client, int(counts[~in_group].sum()), n)
@@ -160,7 +174,49 @@ def assemble(
         values=np.concatenate([np.empty(0), *(d.means for d in digests)]),
         counts=np.concatenate([np.empty(0), *(d.weights for d in digests)]).astype(np.int64),
         errors=np.ceil([d.error_weight for d in digests]).astype(np.int64),
+        absent=absent,
     )
+
+
+def declared(groups: Groups, absent: Any) -> tuple[str, ...]:
+    """The groups that a client declares absent, in the order of the family and each of them once.
+
+    absent: Their names, in any order.
+    """
+    if isinstance(absent, str) or not isinstance(absent, Iterable):
+        raise GCFCPError(f"absent={absent!r:.60} is not a list of groups: give one such as ['all']")
+    given = list(absent)
+    for name in given:
+        if name not in groups.names:
+            raise GCFCPError(
+                f"absent={name!r:.60} is not one of the groups {checks.listed(groups.others)}: "
+                "give the names of groups that this client cannot have"
+            )
+        if name not in groups.others:
+            raise GCFCPError(
+                f"absent={name!r} is the group of a site: leave it out, because a client can have "
+                "its own site only"
+            )
+    return tuple(name for name in groups.others if name in given)
+
+
+def refuse_absent(
+    groups: Groups, absent: tuple[str, ...], membership: Bools, counts: Ints | None = None
+) -> None:
+    """Raise an error if a record belongs to a group that was declared absent.
+
+    - `absent`: The groups as `declared` gives them.
+    - `counts`: How many records each row of `membership` stands for. By default each is one record.
+    """
+    for name in absent:
+        inside = membership[:, groups.names.index(name)]
+        if inside.any():
+            number = int(inside.sum() if counts is None else counts[inside].sum())
+            first = f", the first at position {int(inside.argmax())}" if counts is None else ""
+            raise GCFCPError(
+                f"{number} records belong to group {name!r}, which was declared absent{first}: "
+                "correct these records, or do not declare the group absent"
+            )
 
 
 def _warn_of_uncovered(client: str, outside: int, n: int) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gcfcp import checks
 from gcfcp.digest import ROUNDED_BITS
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class Disclosure:
     uncovered: int  # How many records belong to no group.
     min_count: int  # The smallest number of records that an atom or a centroid may stand for.
     bytes: int  # The size of the file.
+    absent: tuple[str, ...] = ()  # The groups of which the client says that it cannot have them.
+    sites: tuple[str, ...] = ()  # The sites to which the records belong, if sites are groups.
 
     def __str__(self) -> str:
         """The numbers in sentences, for people."""
@@ -49,8 +52,14 @@ class Disclosure:
             f"{exact} a record's exact score\n"
             f"  min_count is {self.min_count}; {self.suppressed:,} records are in atoms below it "
             f"and count as scores of +inf\n"
-            f"  {self.uncovered:,} records belong to no group"
+            f"  {self.uncovered:,} records belong to no group{self._declared()}"
         )
+
+    def _declared(self) -> str:
+        """What the client says about itself: its sites, and the groups that it cannot have."""
+        sites = f"\n  the records belong to the groups of the sites {checks.listed(self.sites)}"
+        absent = f"\n  no record can belong to the groups {checks.listed(self.absent)}"
+        return (sites if self.sites else "") + (absent if self.absent else "")
 
 
 def disclosure_of(summary: ClientSummary) -> Disclosure:
@@ -67,6 +76,8 @@ def disclosure_of(summary: ClientSummary) -> Disclosure:
         uncovered=summary.uncovered,
         min_count=summary.min_count,
         bytes=len(summary.to_bytes()),
+        absent=summary.absent,
+        sites=tuple(name for name, _ in summary.members) if summary.groups.sites else (),
     )
 
 

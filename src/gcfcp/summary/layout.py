@@ -1,7 +1,7 @@
 """The bytes of a summary.
 
-A summary is a container (see `codec`) of kind b"S" and format version 1. Its header has exactly
-these fields, where G is the number of groups:
+A summary is a container (see `codec`) of kind b"S" and format version 1 or 2. Its header has
+exactly these fields, where G is the number of groups:
 
 | field               | JSON           | what it says                                             |
 |---------------------|----------------|----------------------------------------------------------|
@@ -24,6 +24,21 @@ these fields, where G is the number of groups:
 | `atoms`             | integer        | a, the number of described atoms                         |
 | `centroids`         | integer        | m, the number of centroids of all atoms                  |
 | `width`             | integer        | w, the number of bytes of an integer in the body         |
+
+Version 2 is for groups that are sites, and for groups that the client declares absent. A summary
+that has neither is written in version 1. In version 2 the header has two fields more, of which at
+least one is not empty:
+
+| field               | JSON           | what it says                                             |
+|---------------------|----------------|----------------------------------------------------------|
+| `sites`             | list           | the names of the S sites; see below                      |
+| `absent`            | list           | the groups that are declared absent, in their order      |
+
+The last S of the G groups are those of the sites, in the order of `sites`; that of site a is called
+`site a`. The `predicates` are then the conditions of the first G - S groups only. Every member is
+one of the sites, every atom belongs to the site of exactly one member, and `uncovered` is 0. No
+atom belongs to a group that is declared absent. In `suppressed_groups`, the bound of such a group
+and that of a site that is not a member are 0.
 
 The body follows without gaps. Its integers are unsigned and little-endian, w bytes each:
 
@@ -59,7 +74,7 @@ from gcfcp.groups import Groups, pack
 if TYPE_CHECKING:
     from gcfcp.summary.summary import ClientSummary
 
-_KIND, _VERSION = b"S", 1
+_KIND, _PLAIN, _WITH_SITES_OR_ABSENT = b"S", 1, 2
 
 
 def encode(summary: ClientSummary) -> bytes:
@@ -86,17 +101,21 @@ def encode(summary: ClientSummary) -> bytes:
         "centroids": len(summary.values),
         "width": width,
     }
+    version = _PLAIN
+    if summary.groups.sites or summary.absent:
+        version = _WITH_SITES_OR_ABSENT
+        header |= {"sites": list(summary.groups.sites), "absent": list(summary.absent)}
     body = (
         pack(summary.membership).tobytes()
         + whole.astype("<u8").view(np.uint8).reshape(-1, 8)[:, :width].tobytes()
         + summary.values.astype("<f8").tobytes()
     )
-    return codec.pack(_KIND, _VERSION, header, body)
+    return codec.pack(_KIND, version, header, body)
 
 
 def unpack(data: bytes, name: str) -> tuple[dict[str, Any], memoryview]:
     """The header and the body of the bytes, with only the container checked."""
-    return codec.unpack(data, _KIND, _VERSION, name)
+    return codec.unpack(data, _KIND, _WITH_SITES_OR_ABSENT, name)
 
 
 def fields(header: dict[str, Any], body: memoryview) -> dict[str, Any]:
@@ -123,7 +142,9 @@ def fields(header: dict[str, Any], body: memoryview) -> dict[str, Any]:
     if whole[:a].max(initial=0) > m:
         raise GCFCPError("an atom has more centroids than the file")
     membership = np.unpackbits(keys, axis=1, count=len(groups)).view(bool)
-    members = header["members"]
+    members, absent = header["members"], header.get("absent", [])
+    if not isinstance(absent, list):
+        raise GCFCPError("absent is not a list")
     return {
         "client": header["client"],
         "n": header["n"],
@@ -143,5 +164,6 @@ def fields(header: dict[str, Any], body: memoryview) -> dict[str, Any]:
         "errors": whole[a : 2 * a],
         "counts": whole[2 * a :],
         "values": np.frombuffer(body[ends[3] :], dtype="<f8").astype(np.float64),
+        "absent": tuple(absent),
         "library": header["library"],
     }

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from os import PathLike, fspath
 from typing import Any
@@ -59,6 +60,7 @@ class ClientSummary:
     values: Floats = field(repr=False)  # (m,): The representatives, ascending within an atom.
     counts: Ints = field(repr=False)  # (m,): How many records each representative stands for.
     errors: Ints = field(repr=False)  # (a,): The certified error of each atom, in records.
+    absent: tuple[str, ...] = ()  # The groups that it declares it cannot have, in their order.
     library: str = LIBRARY  # The name and version of what made the summary.
 
     def __post_init__(self) -> None:
@@ -82,10 +84,21 @@ class ClientSummary:
         """What this summary tells about the records behind it."""
         return disclosure_of(self)
 
-    @property
+    @cached_property
     def possible(self) -> Bools:
-        """Which groups the client can have, (G,)."""
-        return np.ones(len(self.groups), dtype=bool)
+        """Which groups the records can belong to, of shape (G,).
+
+        These are all groups but those that are declared absent. Of the groups of sites they are
+        those of the members; a client that stands for itself is its own member.
+        """
+        absent, members = set(self.absent), {name for name, _ in self.members}
+        found = np.array(
+            [name not in absent for name in self.groups.others]
+            + [site in members for site in self.groups.sites],
+            dtype=np.bool_,
+        )
+        found.flags.writeable = False
+        return found
 
     @property
     def is_aggregate(self) -> bool:
@@ -142,6 +155,7 @@ def _check(s: ClientSummary) -> None:
             "suppressed_groups must hold one count for each group, none above suppressed itself"
         )
     _check_arrays(s)
+    _check_possible(s)
 
 
 def _check_arrays(s: ClientSummary) -> None:
@@ -179,6 +193,35 @@ def _check_arrays(s: ClientSummary) -> None:
             f"the counts add up to {described} described + {s.suppressed} suppressed + "
             f"{s.uncovered} in no group, not to n={s.n}"
         )
+
+
+def _check_possible(s: ClientSummary) -> None:
+    """Raise a GCFCPError unless the records belong to groups that the client can have."""
+    absent = {name for name in s.absent if isinstance(name, str)}
+    if s.absent != tuple(name for name in s.groups.others if name in absent):
+        raise GCFCPError(
+            "absent must hold names of groups that are not sites, in their order and each once"
+        )
+    if s.groups.sites:
+        _check_sites(s)
+    described, bounds = s.membership.any(axis=0), np.array(s.suppressed_groups) > 0
+    for what, there in (("an atom", described), ("a suppressed record", bounds)):
+        if np.any(there & ~s.possible):
+            name = s.groups.names[int(np.argmax(there & ~s.possible))]
+            raise GCFCPError(f"{what} belongs to group {name!r}, which this client cannot have")
+
+
+def _check_sites(s: ClientSummary) -> None:
+    """Raise a GCFCPError unless every record belongs to the site of one member."""
+    sites = set(s.groups.sites)
+    for name, _ in s.members:
+        if name not in sites:
+            raise GCFCPError(
+                f"client {name!r} is not one of the sites {checks.listed(s.groups.sites)}: use the "
+                "name that this site has in the groups, or add it there"
+            )
+    if s.uncovered or not (s.membership[:, len(s.groups.others) :].sum(axis=1) == 1).all():
+        raise GCFCPError("a record does not belong to exactly one site, as every record must")
 
 
 def _check_members(s: ClientSummary) -> None:

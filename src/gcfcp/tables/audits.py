@@ -31,7 +31,7 @@ def audit_table(
     table: Records that have an outcome `y` and that were not used to calibrate. A score that is
     only known by its name can also be audited from a column `score`, without `y`.
     predictor: The predictor to audit. Its score decides which columns are read.
-    client: The name of this site.
+    client: The name of this site. If the groups have sites, it is one of them.
     min_count: Counts of fewer records than this are withheld.
     missing: "error" refuses a table in which a value is missing, "drop" leaves out such rows.
     rng: The generator for randomised scores, and None for all others.
@@ -41,11 +41,11 @@ def audit_table(
     """
     by = _scoring_to_audit(table, predictor)
     columns = by.columns if by.kind == "column" and not by.labels else ("y", *by.columns)
+    types = by.types() | _y_type(by)
+    site = client if predictor.groups.sites else None
     counts: Counts | None = None
     rows = Rows()
-    for batch in batches(
-        table, predictor.groups, columns, by.types() | _y_type(by), missing, progress
-    ):
+    for batch in batches(table, predictor.groups, columns, types, missing, progress, site=site):
         with batch.located():
             covered, size = _coverage(predictor, by, batch, rng)
         more = count(covered, batch.membership, groups=predictor.groups, set_size=size)

@@ -66,6 +66,7 @@ def batches(
     missing: str,
     progress: Progress | None,
     also: tuple[str, ...] = (),
+    site: str | None = None,
 ) -> Iterator[Batch]:
     """Yield the complete records of a table in batches, with their groups.
 
@@ -78,6 +79,7 @@ def batches(
     missing: "error" or "drop".
     progress: It is called with the number of rows read so far, after each batch.
     also: More columns to read; their values may be missing.
+    site: The site of all records, which groups with sites need and other groups do not take.
     """
     checks.choice("missing", missing, "error", "drop")
     table.require(groups.columns)
@@ -98,7 +100,7 @@ def batches(
         if first is not None and missing == "error":
             continue  # The error is certain, and the other rows are only counted.
         complete = frame if gaps is None else frame.filter(~gaps)
-        membership, warned = _membership(groups, complete)
+        membership, warned = _membership(groups, complete, site)
         said += warned
         where = f"{table.name}, rows {start + 1:,} to {rows.read:,}" if start else table.name
         yield Batch(complete, membership, rows, where)
@@ -111,11 +113,11 @@ def batches(
         warnings.warn(f"{table.name}: {said[0]}{more}", GCFCPWarning, stacklevel=3)
 
 
-def _membership(groups: Groups, frame: pl.DataFrame) -> tuple[Bools, list[str]]:
+def _membership(groups: Groups, frame: pl.DataFrame, site: str | None) -> tuple[Bools, list[str]]:
     """Who belongs to which group, and what the groups warn of, which is collected here."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", GCFCPWarning)
-        membership = groups.membership(frame)
+        membership = groups.membership(frame, site)
     return membership, [str(w.message) for w in caught]
 
 

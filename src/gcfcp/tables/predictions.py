@@ -30,6 +30,7 @@ def predict_table(
     output: str | PathLike[str],
     *,
     keep: tuple[str, ...] = (),
+    site: str | None = None,
     missing: str = "error",
     rng: Generator | None = None,
     progress: Progress | None = None,
@@ -45,6 +46,7 @@ def predict_table(
     output: The file to write: Parquet if its name ends in .parquet or .pq, CSV otherwise. "-"
     writes CSV to standard output.
     keep: The columns to copy from the table; they come first in the output.
+    site: The site that the records are from, if the predictor's groups have sites.
     missing: "error" refuses a table in which a value is missing, "drop" leaves out such rows.
     rng: The generator for randomised scores, and None for all others.
     progress: It is called with the number of rows read so far, after each batch.
@@ -63,7 +65,9 @@ def predict_table(
     types = {c: t for c, t in by.types().items() if c in by.columns}
     rows = Rows()
     with _writer(output) as write:
-        for batch in batches(table, predictor.groups, by.columns, types, missing, progress, keep):
+        for batch in batches(
+            table, predictor.groups, by.columns, types, missing, progress, keep, site
+        ):
             with batch.located():
                 columns = _predicted(predictor, by, batch, rng)
             if clash := columns.keys() & set(keep):

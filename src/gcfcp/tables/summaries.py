@@ -11,7 +11,7 @@ buffers, whatever the size of the table. benchmarks/ measures both.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from gcfcp.checks import Representative
 from gcfcp.digest import DigestBuilder
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups, find_atoms
-from gcfcp.summary import ClientSummary, assemble, rounding_limit
+from gcfcp.summary import ClientSummary, assemble, declared, refuse_absent, rounding_limit
 from gcfcp.tables.files import Table
 from gcfcp.tables.passes import Progress, Rows, batches
 from gcfcp.tables.scoring import Scoring
@@ -44,6 +44,7 @@ def summarize_table(
     representative: Representative = "upper",
     min_count: int = 1,
     model: str | None = None,
+    absent: Iterable[str] = (),
     missing: str = "error",
     rng: Generator | None = None,
     progress: Progress | None = None,
@@ -53,11 +54,12 @@ def summarize_table(
     table: The calibration records of this site.
     by: Which columns make the scores; see `scoring`.
     groups: The family of groups, the same at every site.
-    client: The name of this site.
+    client: The name of this site. If the groups have sites, it is one of them.
     delta: How fine the digests are; about delta / 2 clusters for each atom.
     representative: "upper" (a cluster's largest score) or "mean".
     min_count: Nothing that stands for fewer records than this is in the summary.
     model: The fingerprint of the model, or None.
+    absent: The groups that this site cannot have; a record that belongs to one is an error.
     missing: "error" refuses a table in which a value is missing, "drop" leaves out such rows.
     rng: The generator for randomised scores, and None for all others.
     progress: It is called with the number of rows read so far, after each batch.
@@ -65,7 +67,8 @@ def summarize_table(
     Returns the summary, and how many rows were read and left out.
     """
     columns = by.columns if by.kind == "column" else ("y", *by.columns)
-    min_count = checks.min_count(min_count)
+    min_count, absent = checks.min_count(min_count), declared(groups, absent)
+    site = client if groups.sites else None
     limit = rounding_limit(by.score, representative, min_count)
 
     def builder(buffer: int) -> DigestBuilder:
@@ -73,8 +76,9 @@ def summarize_table(
 
     held = _Held(builder)
     rows = Rows()
-    for batch in batches(table, groups, columns, by.types(), missing, progress):
+    for batch in batches(table, groups, columns, by.types(), missing, progress, site=site):
         with batch.located():
+            refuse_absent(groups, absent, batch.membership)
             held.add(by.of(batch.frame, rng), batch.membership)
         rows = batch.rows
     by_atom, membership = held.finish()
@@ -88,6 +92,7 @@ def summarize_table(
         min_count=min_count,
         score=by.score,
         model=model,
+        absent=absent,
     )
     return summary, rows
 

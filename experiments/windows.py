@@ -139,6 +139,7 @@ def report(
         theirs = [evaluate.CONDCP, evaluate.CENTRALIZED]
         theirs += [evaluate.paper_gcfcp(d) for d in settings["deltas"]]
         ours = [evaluate.upper_gcfcp(d) for d in settings["deltas"]]
+        ours += [evaluate.sharp_gcfcp(d) for d in settings["deltas"]]
         rows = timing.speedups(
             theirs, ours, clients, settings["alpha"], member, settings["speed_points"]
         )

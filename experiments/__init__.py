@@ -15,6 +15,7 @@ the number of processes. An interrupted run goes on where it was (see `montecarl
 | module          | what it is for                                                          |
 |-----------------|-------------------------------------------------------------------------|
 | `synthetic`     | a preset, as are `cifar10`, `pathmnist` and `imagenet`                  |
+| `many_sites`    | another preset, which is not the paper's: the same records, more sites  |
 | `windows`       | what `cifar10` and `pathmnist` have in common                           |
 | `montecarlo`    | repetitions on all cores                                                |
 | `probabilities` | probability files, and the simulated softmax where there is no file     |
@@ -24,6 +25,7 @@ the number of processes. An interrupted run goes on where it was (see `montecarl
 | `figures`       | the paper's figures                                                     |
 | `models`        | probability files from images and a network                             |
 | `validity`      | another study: is the promise kept in random federations?               |
+| `federations`   | the random federations of this study                                    |
 
 The package gcfcp never imports the experiments, and its wheel does not contain them.
 """
@@ -44,7 +46,7 @@ from gcfcp.errors import GCFCPError
 
 __all__ = ["NAMES", "Outcome", "run"]
 
-NAMES = ("synthetic", "cifar10", "pathmnist", "imagenet")
+NAMES = ("synthetic", "cifar10", "pathmnist", "imagenet", "many-sites")
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def run(
     """Run a preset and write its results into the directory `out`, by default gcfcp-NAME.
 
     probs: A probability file (see `probabilities`). Without one, cifar10, pathmnist and imagenet
-    run on a simulated softmax and say so in every output.
+    run on a simulated softmax and say so in every output. many-sites looks in ../shared/data first.
     runs: The number of repetitions, by default the paper's.
     seed: The seed of everything that is drawn.
     jobs: The number of processes, by default one for each core.
@@ -156,7 +158,7 @@ def run(
     texts = {
         f"{name}.md": _document(preset.TITLE, command, source, simulated, chosen, repetitions)
         + "\n".join(body)
-        + _verdicts(verdicts),
+        + (_verdicts(verdicts) if getattr(preset, "FROM_PAPER", True) else ""),
         "runs.csv": tables.csv_text(records, header),
         "costs.csv": tables.csv_text(costs, header),
     }
@@ -171,7 +173,7 @@ def _preset(name: str) -> Any:
     """The module of a preset."""
     if name not in NAMES:
         raise GCFCPError(f"{name!r} is not one of {', '.join(NAMES)}")
-    return importlib.import_module(f"experiments.{name}")
+    return importlib.import_module(f"experiments.{name.replace('-', '_')}")
 
 
 def _command(

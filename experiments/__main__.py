@@ -34,6 +34,7 @@ class Experiment(StrEnum):
     CIFAR10 = "cifar10"
     PATHMNIST = "pathmnist"
     IMAGENET = "imagenet"
+    MANY_SITES = "many-sites"
 
 
 @app.command(

@@ -54,17 +54,32 @@ def paper_gcfcp(delta: float) -> Variant:
         f"gcfcp_paper_{delta:g}",
         f"GC-FCP, the paper's (δ={delta:g})",
         "gcfcp",
-        {"delta": delta, "representative": "mean", "merge": "recompress"},
+        {
+            "delta": delta,
+            "representative": "mean",
+            "merge": "recompress",
+            "correction": "paper",
+        },
     )
 
 
 def upper_gcfcp(delta: float) -> Variant:
-    """GC-FCP with the defaults of gcfcp: cluster maxima, pooled."""
+    """GC-FCP with cluster maxima, pooled, and the paper's weight of the test point."""
     return Variant(
         f"gcfcp_upper_{delta:g}",
         f"GC-FCP, upper (δ={delta:g})",
         "gcfcp",
-        {"delta": delta, "representative": "upper", "merge": "pool"},
+        {"delta": delta, "representative": "upper", "merge": "pool", "correction": "paper"},
+    )
+
+
+def sharp_gcfcp(delta: float) -> Variant:
+    """The same with the least weight of the test point that is proved, as `calibrate` has it."""
+    return Variant(
+        f"gcfcp_sharp_{delta:g}",
+        f"GC-FCP, sharp (δ={delta:g})",
+        "gcfcp",
+        {"delta": delta, "representative": "upper", "merge": "pool", "correction": "sharp"},
     )
 
 
@@ -72,7 +87,9 @@ SPLIT_CP = Variant("split_cp", "Centralized CP", "split_cp")
 FEDCP = Variant("fedcp", "FedCP", "fedcp")
 FEDCP_DIGEST = Variant("fedcp_digest", "FedCP, T-Digest (δ=250)", "fedcp", {"delta": 250})
 CONDCP = Variant("condcp", "Centralized CondCP", "condcp")
-CENTRALIZED = Variant("centralized_gcfcp", "Centralized GC-FCP", "centralized_gcfcp")
+CENTRALIZED = Variant(
+    "centralized_gcfcp", "Centralized GC-FCP", "centralized_gcfcp", {"correction": "paper"}
+)
 MONDRIAN = Variant("mondrian_first", "Mondrian-FedCP, lowest index", "mondrian_fedcp")
 MONDRIAN_MAX = Variant(
     "mondrian_max", "Mondrian-FedCP, max over groups", "mondrian_fedcp", {"rule": "max"}

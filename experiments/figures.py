@@ -257,3 +257,51 @@ def over_delta(
     _bare(ax)
     _legend(made, ax, 3)
     return made
+
+
+def over_sites(
+    sites: Sequence[int],
+    series: Mapping[str, Mapping[str, Sequence[Mean]]],
+    label: str,
+    xlabel: str,
+    note: str = "",
+) -> Figure:
+    """Mean size, and the share of rows with an infinite threshold, over the number of sites."""
+    made, axes = figure(8.6, 3.9, 2)
+    for ax, what in zip(axes[0], ("size", "infinite"), strict=True):
+        for i, (name, own) in enumerate(series.items()):
+            # The paper's is the second colour, as in the other figures; ours are blue and green.
+            look = _look((1, 0, 2)[i % 3])
+            look["markerfacecolor"] = look["color"]
+            ax.errorbar(
+                sites,
+                [m.value for m in own[what]],
+                yerr=_bars(own[what]),
+                label=name,
+                linestyle=((0, (5, 2)), "-", (0, (1, 1.5)))[i % 3],
+                linewidth=1.8,
+                **look,
+            )
+            if what == "size":
+                # Ours lie close together: one number is put below its line, the other above.
+                ax.annotate(
+                    f"{own[what][-1].value:.3g}",
+                    (sites[-1], own[what][-1].value),
+                    ((-18, -3), (0, -15), (0, 8))[i % 3],
+                    textcoords="offset points",
+                    ha="center",
+                    fontsize=9,
+                    color=look["color"],
+                )
+        ax.set_xscale("log")
+        ax.set_xticks(sites, [str(K) for K in sites])
+        ax.minorticks_off()
+        _bare(ax)
+    axes[0, 0].set_ylabel(label)
+    axes[0, 0].set_ylim(bottom=0)
+    axes[0, 1].set_ylabel("rows with an infinite threshold")
+    axes[0, 1].set_ylim(-0.04, 1.04)
+    axes[0, 1].set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
+    made.supxlabel(f"{xlabel}{note and '   '}{note}", fontsize=10)
+    _legend(made, axes[0, 0], 3)
+    return made

@@ -197,6 +197,7 @@ def variants(settings: Settings) -> list[evaluate.Variant]:
         evaluate.CENTRALIZED,
         *(evaluate.paper_gcfcp(d) for d in settings["deltas"]),
         *(evaluate.upper_gcfcp(d) for d in settings["deltas"]),
+        evaluate.sharp_gcfcp(settings["design_delta"]),
         evaluate.MONDRIAN_MAX,
     ]
 
@@ -270,11 +271,11 @@ def _cases(settings: Settings, score: str) -> list[tuple[int, str, list[evaluate
     the first score, they and FedCP also run with other numbers of clients.
     """
     K, delta = settings["clients"], settings["design_delta"]
-    both = [evaluate.paper_gcfcp(delta), evaluate.upper_gcfcp(delta)]
+    ways = [evaluate.paper_gcfcp(delta), evaluate.upper_gcfcp(delta), evaluate.sharp_gcfcp(delta)]
     cases = [(K, DESIGNS[0], variants(settings))]
-    cases += [(K, design, both) for design in DESIGNS[1:]]
+    cases += [(K, design, ways) for design in DESIGNS[1:]]
     if score == settings["scores"][0]:
-        others = [evaluate.FEDCP, *both]
+        others = [evaluate.FEDCP, *ways]
         cases += [(other, DESIGNS[0], others) for other in settings["other_clients"]]
     return cases
 
@@ -389,7 +390,7 @@ def _design_table(
     theirs = tables.paper()["imagenet"]
     reason = "simulated data" if context.simulated else "another partition of the labels"
     rows, verdicts = [], []
-    ways = [evaluate.paper_gcfcp, evaluate.upper_gcfcp]
+    ways = [evaluate.paper_gcfcp, evaluate.upper_gcfcp, evaluate.sharp_gcfcp]
     for score in sorted(settings["scores"]):
         for design in sorted(DESIGNS):
             for way in ways:
@@ -495,6 +496,7 @@ def _clients_table(summary: tables.Summary, context: Any) -> list[str]:
             evaluate.FEDCP,
             evaluate.paper_gcfcp(delta),
             evaluate.upper_gcfcp(delta),
+            evaluate.sharp_gcfcp(delta),
         ):
             where = {"score": score, "design": DESIGNS[0], "clients": K, "method": variant.key}
             worst, group = summary.worst(**where)

@@ -53,6 +53,7 @@ def variants(settings: Settings) -> list[evaluate.Variant]:
         evaluate.CENTRALIZED,
         evaluate.paper_gcfcp(delta),
         evaluate.upper_gcfcp(delta),
+        evaluate.sharp_gcfcp(delta),
         evaluate.MONDRIAN,
         evaluate.MONDRIAN_MAX,
         evaluate.GROUP_DIGEST,
@@ -208,6 +209,7 @@ def _draw(summary: tables.Summary, context: Any, out: Path) -> None:
             "centralized_gcfcp",
             f"gcfcp_paper_{delta}",
             f"gcfcp_upper_{delta}",
+            f"gcfcp_sharp_{delta}",
         )
     }
     context.save(

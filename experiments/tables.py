@@ -67,9 +67,12 @@ def mean(values: Iterable[float]) -> Mean:
 
 
 class Summary:
-    """Means of records that are selected by score, design, clients, method, alpha and group."""
+    """Means of records that are selected by score, design, clients, method, alpha, group and so on.
 
-    KEYS = ("score", "design", "clients", "method", "alpha", "group")
+    A record need not have all of these fields.
+    """
+
+    KEYS = ("score", "design", "data", "mixture", "clients", "method", "alpha", "group")
 
     def __init__(self, records: Records) -> None:
         self._records = records

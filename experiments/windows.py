@@ -52,6 +52,7 @@ def main_variants(settings: Settings) -> list[evaluate.Variant]:
         evaluate.FEDCP,
         *(evaluate.paper_gcfcp(d) for d in settings["deltas"]),
         *(evaluate.upper_gcfcp(d) for d in settings["deltas"]),
+        *(evaluate.sharp_gcfcp(d) for d in settings["deltas"]),
         evaluate.FEDCP_DIGEST,
         evaluate.MONDRIAN,
         evaluate.MONDRIAN_MAX,
@@ -138,6 +139,7 @@ def report(
         theirs = [evaluate.CONDCP, evaluate.CENTRALIZED]
         theirs += [evaluate.paper_gcfcp(d) for d in settings["deltas"]]
         ours = [evaluate.upper_gcfcp(d) for d in settings["deltas"]]
+        ours += [evaluate.sharp_gcfcp(d) for d in settings["deltas"]]
         rows = timing.speedups(
             theirs, ours, clients, settings["alpha"], member, settings["speed_points"]
         )
@@ -235,7 +237,9 @@ def _must_hold(summary: tables.Summary, context: Any) -> list[str]:
         low = [f"{g} {m}" for g, m in coverage(key).items() if m.below(target)]
         lines.append((f"{label} leaves a group below {target:g} by more than 3 SE", low, bool(low)))
     keys = ["condcp", "centralized_gcfcp"]
-    keys += [f"gcfcp_{way}_{d:g}" for way in ("paper", "upper") for d in settings["deltas"][1:]]
+    keys += [
+        f"gcfcp_{way}_{d:g}" for way in ("paper", "upper", "sharp") for d in settings["deltas"][1:]
+    ]
     for key in keys:
         low = [f"{g} {m}" for g, m in coverage(key).items() if not m.holds(target)]
         lines.append(
@@ -317,6 +321,7 @@ def _draw(summary: tables.Summary, context: Any, out: Path) -> None:
         f"gcfcp_paper_{middle}",
         f"gcfcp_paper_{coarse}",
         f"gcfcp_upper_{coarse}",
+        f"gcfcp_sharp_{middle}",
     ]
     coverage = {
         labels[k]: [summary.mean("coverage", method=k, alpha=alpha, group=g) for g in groups]

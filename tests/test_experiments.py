@@ -18,6 +18,7 @@ from experiments import (
     cifar10,
     evaluate,
     imagenet,
+    many_sites,
     models,
     montecarlo,
     probabilities,
@@ -51,6 +52,14 @@ SMALL_IMAGENET = {
     "shown_deltas": [10, 50],
     "design_delta": 50,
     "simulation": {**imagenet.SETTINGS["simulation"], "each": 75},
+}
+
+
+SMALL_MANY_SITES = {
+    "sites": [1, 4, 30],
+    "n_cal": 600,
+    "n_test": 300,
+    "simulation": {**cifar10.SETTINGS["simulation"], "counts": [100] * 10},
 }
 
 
@@ -117,6 +126,67 @@ def test_a_preset_writes_everything_it_promises(name, settings, figures, tmp_pat
     exact = [c for c in costs if c["method"] == "centralized_gcfcp"]
     assert min(int(c["bytes_sent"]) for c in compressed) < min(int(c["bytes_sent"]) for c in exact)
     assert all(int(c["problem"]) <= int(c["values_sent"]) for c in compressed)
+
+
+@pytest.mark.parametrize("communities", [False, True])
+def test_many_sites_writes_everything_it_promises(communities, tmp_path, monkeypatch):
+    monkeypatch.setattr(many_sites, "SHARED", tmp_path / "shared")
+    figures = ["many-sites-cifar10"]
+    if communities:
+        figures.append("many-sites-communities")
+        (tmp_path / "shared").mkdir()
+        made_up_communities(tmp_path / "shared" / "communities.csv")
+    out = tmp_path / "results"
+    outcome = experiments.run("many-sites", runs=2, out=out, jobs=1, settings=SMALL_MANY_SITES)
+    expected = {"many-sites.md", "many-sites.json", "runs.csv", "costs.csv"}
+    expected |= {f"{f}.{kind}" for f in figures for kind in ("png", "svg")}
+    assert {f.name for f in out.iterdir()} == {f.name for f in outcome.files} == expected
+    assert outcome.simulated
+    assert ("communities.csv is missing" in outcome.text) != communities
+    for file in out.iterdir():
+        content = file.read_bytes()
+        assert b"python3 dev.py reproduce many-sites --runs 2" in content, file
+        assert b"SIMULATED" in content, file
+    rows = read_csv(out / "runs.csv")
+    keys = [tuple(r.get(k) for k in ("run", *tables.Summary.KEYS)) for r in rows]
+    assert len(set(keys)) == len(keys)
+    table = json.loads((out / "many-sites.json").read_text())["rows"]
+    assert len(table) == len(figures) * 2 * 4 * 3  # By mixture, method and number of sites.
+    # With one site both corrections are the same.
+    one = {(r["data"], r["mixture"], r["method"]): r for r in table if r["clients"] == 1}
+    for (data, mixture, method), row in one.items():
+        other = one[data, mixture, method.replace("sharp", "paper")]
+        assert row["size"] == other["size"]
+        assert row["charged_records"] == pytest.approx(1, abs=0.01)
+        assert row["size_against_one_site"] == 1
+
+
+def made_up_communities(path):
+    """A file like communities.csv, with one column that is not always known."""
+    rng = np.random.default_rng(0)
+    columns = ["state", "communityname", "racepctblack", "racePctHisp", "PctPopUnderPov"]
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*columns, "some", "ViolentCrimesPerPop"])
+        for i in range(1994):
+            x = rng.random(3).round(2)
+            known = "" if i % 7 == 0 else 0.5
+            y = min(1, max(0, x.mean() + 0.1 * rng.normal()))
+            writer.writerow([int(rng.integers(1, 57)), f"town {i}", *x, known, round(y, 2)])
+
+
+def test_sites_get_all_records_and_the_labels_that_they_like():
+    rng = np.random.default_rng(5)
+    sizes = many_sites._sizes(40, 1000, rng)
+    assert sizes.sum() == 1000
+    assert sizes.min() >= 10
+    assert sizes.max() <= 40
+    assert many_sites._sizes(400, 800, rng).min() >= 1
+    labels = rng.integers(0, 2, 1000)
+    liking = np.where(np.arange(40)[:, None] % 2 == labels, 1.0, 0.05)
+    site = many_sites._dealt(liking, sizes, rng)
+    assert np.bincount(site, minlength=40).tolist() == sizes.tolist()
+    assert np.mean(site % 2 == labels) > 0.85
 
 
 def test_results_depend_on_the_seed_alone(tmp_path):
@@ -304,6 +374,7 @@ def check_must_hold(rows, enough=True):
     for delta in (250, 2500):
         assert not below(f"gcfcp_paper_{delta}")
         assert not below(f"gcfcp_upper_{delta}")
+        assert not below(f"gcfcp_sharp_{delta}")
     assert (
         min(mean for mean, _ in means(rows, method="gcfcp_upper_25", alpha="0.1").values()) >= 0.9
     )
@@ -358,10 +429,11 @@ def test_committed_results_are_whole_and_say_how_they_were_made(name):
     folder = RESULTS / name
     files = sorted(folder.iterdir())
     command = f"python3 dev.py reproduce {name}".encode()
-    assert {f.suffix for f in files} == {".md", ".csv", ".png", ".svg"}
+    assert {f.suffix for f in files} - {".json"} == {".md", ".csv", ".png", ".svg"}
     for file in files:
         assert command in file.read_bytes(), file
-    preset = {"synthetic": synthetic, "imagenet": imagenet}.get(name, cifar10)
+    own = {"synthetic": synthetic, "imagenet": imagenet, "many-sites": many_sites}
+    preset = own.get(name, cifar10)
     runs = {r["run"] for r in read_csv(folder / "runs.csv")}
     assert len(runs) == preset.RUNS
     text = (folder / f"{name}.md").read_text()
@@ -375,7 +447,26 @@ def test_committed_cifar10_shows_what_it_must():
     check_must_hold(read_csv(RESULTS / "cifar10" / "runs.csv"))
     text = (RESULTS / "cifar10" / "cifar10.md").read_text()
     held = re.findall(r"\| (yes|NO) \|", text)
-    assert held == ["yes"] * 10
+    assert held == ["yes"] * 12
+
+
+@committed
+def test_committed_many_sites_show_that_their_number_matters_no_more():
+    table = json.loads((RESULTS / "many-sites" / "many-sites.json").read_text())
+    assert table["runs"] >= 20
+    most = {(r["data"], r["mixture"], r["method"]): r for r in table["rows"] if r["clients"] == 400}
+    for mixture in ("proportional", "uniform"):
+        for rule in ("simultaneous", "max"):
+            assert most["CIFAR-10", mixture, f"paper_{rule}"]["infinite"] == pytest.approx(1)
+            ours = most["CIFAR-10", mixture, f"sharp_{rule}"]
+            assert ours["infinite"] == 0
+            assert abs(ours["size_against_one_site"] - 1) < 0.03
+    for row in table["rows"]:
+        for group, coverage in row["coverage"].items():
+            assert coverage > 0.9 - 4 * row["coverage_error"][group], row
+    page = (ROOT / "docs" / "many-sites.md").read_text()
+    assert many_sites.short_table(table["rows"], "CIFAR-10") in page
+    assert many_sites.short_table(table["rows"], "Communities") in page
 
 
 @committed

@@ -40,7 +40,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.random import Generator
@@ -59,6 +59,7 @@ from experiments.federations import (
 from gcfcp import codec
 from gcfcp.calibration import problem
 from gcfcp.checks import Representative
+from gcfcp.thresholds import Simultaneous
 
 Floats = NDArray[np.float64]
 
@@ -111,20 +112,22 @@ SHARP = [
 @contextmanager
 def test_weight_times(factor: float) -> Iterator[None]:
     """Multiply the weight of the test point by a factor, to see what a wrong weight does."""
-    module: Any = problem
-    plain = module.test_weights
+    # Its weight is the same in all atoms of a group, or found atom by atom.
+    module, rule = cast(Any, problem), cast(Any, Simultaneous)
+    alike, by_atom = module.charged_weights, rule._least_weights
 
     def scaled(*arguments: Any) -> Any:
-        test, charge = plain(*arguments)
-        if charge is not None:
-            charge = replace(charge, inside=charge.inside * factor, outside=charge.outside * factor)
-        return test * factor, charge
+        found = alike(*arguments)
+        if found.charge is not None:
+            return found
+        return replace(found, most=found.most * factor, least=found.least * factor)
 
-    module.test_weights = scaled
+    module.charged_weights = scaled
+    rule._least_weights = lambda self, rows: factor * by_atom(self, rows)
     try:
         yield
     finally:
-        module.test_weights = plain
+        module.charged_weights, rule._least_weights = alike, by_atom
 
 
 # --- random federations --------------------------------------------------------------------------

@@ -684,7 +684,7 @@ def test_randomised_thresholds_cover_exactly(n, alpha):
 
 def test_randomised_thresholds_are_steps_of_the_dual():
     """The bisection over sorted draws gives the thresholds that solving each draw alone gives."""
-    told = summaries_of(federation(18, [60, 40]), delta=30)
+    told = summaries_of(federation(18, [100]), delta=30)
     table = quietly(told, 0.2).threshold_table
     row, rng = np.array([[True, True, False]]), np.random.default_rng(1)
     found = table.thresholds(np.repeat(row, 60, axis=0), threshold_rng=rng)
@@ -694,6 +694,14 @@ def test_randomised_thresholds_are_steps_of_the_dual():
     assert found.tolist() == each
     assert (found <= table.thresholds(row)[0]).all()
     assert len(set(each)) > 2
+
+
+def test_randomised_thresholds_of_several_clients_are_refused():
+    """130 one-record clients, of which 118 score in (1, 2) with probability 0.44 and 12 always 3,
+    would be covered 0.8993 where 0.9 is promised."""
+    table = quietly(summaries_of(federation(18, [60, 40])), 0.2).threshold_table
+    with pytest.raises(GCFCPError, match="for one client only, and this calibration has several"):
+        table.thresholds([[True, True, False]], threshold_rng=np.random.default_rng(0))
 
 
 def test_a_row_that_nothing_holds_is_covered_as_often_as_asked():

@@ -29,7 +29,7 @@ MODULES = [f"gcfcp.{name}" for name in ALONE] + [
     )
 ]
 # The loop variable of the simplex is the one dataclass that changes, and says so.
-MUTABLE = {"Walk"}
+MUTABLE = {"Walk", "Highest"}
 ABSENT = ("polars", "scipy", "matplotlib", "jinja2", "typer", "rich", "cryptography", "flwr")
 
 

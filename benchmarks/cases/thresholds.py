@@ -178,7 +178,8 @@ def points(scale: Scale) -> list[Case]:
             )
             for k, own in enumerate(clients)
         ]
-        return gcfcp.calibrate(summaries, NO_TIES)
+        # The peers solve the paper's problem, with the paper's weight of the test point.
+        return gcfcp.calibrate(summaries, NO_TIES, "uniform", correction="paper")
 
     def sets(clients: Sequence[Any], delta: float) -> data.Bools:
         predictor = gcfcp.Predictor(thr, calibrated(clients, delta))

@@ -684,7 +684,7 @@ def test_randomised_thresholds_cover_exactly(n, alpha):
 
 def test_randomised_thresholds_are_steps_of_the_dual():
     """The bisection over sorted draws gives the thresholds that solving each draw alone gives."""
-    told = summaries_of(federation(18, [100]), delta=30)
+    told = summaries_of(federation(18, [30]), delta=30)
     table = quietly(told, 0.2).threshold_table
     row, rng = np.array([[True, True, False]]), np.random.default_rng(1)
     found = table.thresholds(np.repeat(row, 60, axis=0), threshold_rng=rng)

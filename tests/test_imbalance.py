@@ -209,3 +209,9 @@ def test_seven_demographic_groups_are_listed_exactly():
     found = imbalances(atoms, atoms)
     assert {i.ground for i in found} == {module.LISTED}
     assert 2 <= max(i.gamma for i in found) <= 32
+
+
+def test_a_bound_beyond_all_records_is_infinite():
+    rng = np.random.default_rng(0)
+    atoms = np.unique(rng.random((300, 120)) < 0.5, axis=0)
+    assert {i.gamma for i in imbalances(atoms, atoms)} == {math.inf}

@@ -635,3 +635,22 @@ def test_a_score_that_is_only_named_keeps_its_parameters(tmp_path):
     assert with_score.predict_interval([0.0], [[1]]).tolist() == [[-24.0, 24.0]]
     again = gcfcp.Predictor.load(tmp_path / "p.json")
     assert again.to_json() == by_name.to_json() == with_score.to_json()
+
+
+def test_a_family_of_very_many_crossing_groups_can_be_saved_and_loaded(tmp_path):
+    """No weight of the test point is known to be enough, so that every threshold is infinite."""
+    rng = np.random.default_rng(0)
+    groups = Groups([f"g{i}" for i in range(100)])
+    rows = rng.random((150, 100)) < 0.5
+    told = [
+        gcfcp.summarize(rng.random(300), np.repeat(rows, 2, axis=0), groups=groups, client=name)
+        for name in ("a", "b")
+    ]
+    with pytest.warns(gcfcp.GCFCPWarning, match="rule='max' makes it finite"):
+        calibration = gcfcp.calibrate(told, 0.2)
+    predictor = Predictor("own", calibration)
+    predictor.save(tmp_path / "p.json")
+    loaded = Predictor.load(tmp_path / "p.json")
+    assert np.isposinf(loaded.thresholds(rows[:3])).all()
+    assert loaded.to_json() == predictor.to_json()
+    assert np.isfinite(gcfcp.calibrate(told, 0.2, rule="max").thresholds(rows)).all()

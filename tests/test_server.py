@@ -620,6 +620,14 @@ def test_a_client_that_could_have_compressed_is_not_proved():
         assert guarantee(told)["g0"].certified_status == status
 
 
+def test_a_delta_that_was_raised_afterwards_proves_nothing():
+    """A summary of delta = 5 whose own merge says delta = 1e6 is still compressed."""
+    coarse = summaries_of(federation(16, [500, 500]), delta=5)
+    raised = [merge([s], s.client, delta=FINE) for s in coarse]
+    assert not any(s.is_aggregate for s in raised)
+    assert guarantee(raised)["g0"].certified_status == MEASURED
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     delta=st.floats(2, 300),

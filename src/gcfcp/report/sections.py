@@ -354,7 +354,7 @@ def unseen(plan: Plan | None, promise: float) -> dict[str, Any] | None:
                 "largest": whole.group,
                 "coverage": num.Cell.of(whole.coverage, num.share),
                 "lowest": num.Cell.of(worst.coverage, num.share),
-                "group": worst.group,
+                "group": f"{worst.group} ({num.counted(worst.records, 'record')})",
                 "below": worst.coverage < promise,
             }
         )

@@ -527,11 +527,10 @@ def page(results: dict[str, list[Any]], seconds: float) -> str:
         f"a deficit above 3 standard errors, in the families {', '.join(families) or 'none'}; the "
         f"largest z is {max(r.z for r in half):.1f}, the largest deficit "
         f"{max(r.deficit for r in half):.4f}. In these families the search notices a weight that "
-        "is too small by half. In the others it does not, for two reasons: most random federations "
-        "of small clients have something to spare, because a threshold is one of few scores; and "
-        "for the simultaneous rule with gamma of 2 or more, half of the proved weight is still 1.5 "
-        "records or more. For these families the ground of the promise is the proof, and the table "
-        "above says only that nothing contradicts it.",
+        "is too small by half. In the others it does not: most random federations of small clients "
+        "have something to spare, because a threshold is one of few scores. For these families the "
+        "ground of the promise is the proof, and the table above says only that nothing "
+        "contradicts it.",
         "",
         _random_table(half),
         "## Federations that were made by hand",

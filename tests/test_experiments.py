@@ -85,6 +85,7 @@ def means(rows, **where):
 # --- the presets, small --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings", "figures"),
     [
@@ -128,6 +129,7 @@ def test_a_preset_writes_everything_it_promises(name, settings, figures, tmp_pat
     assert all(int(c["problem"]) <= int(c["values_sent"]) for c in compressed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("communities", [False, True])
 def test_many_sites_writes_everything_it_promises(communities, tmp_path, monkeypatch):
     monkeypatch.setattr(many_sites, "SHARED", tmp_path / "shared")
@@ -189,6 +191,7 @@ def test_sites_get_all_records_and_the_labels_that_they_like():
     assert np.mean(site % 2 == labels) > 0.85
 
 
+@pytest.mark.slow
 def test_results_depend_on_the_seed_alone(tmp_path):
     """They do not depend on the number of processes, and another seed gives other results."""
     settings = {"sizes": [100, 60, 60, 60], "n_test": 50}
@@ -200,6 +203,7 @@ def test_results_depend_on_the_seed_alone(tmp_path):
     assert (other.directory / "runs.csv").read_text().splitlines()[2] not in texts[0]
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch):
     settings = {"sizes": [100, 60, 60, 60], "n_test": 50}
     done = []
@@ -332,6 +336,7 @@ def test_wrong_arguments_are_told_in_words(arguments, code, command, tmp_path, m
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.slow
 def test_dev_reproduces_from_any_directory(tmp_path, monkeypatch, capfd):
     """Two runs in two processes show that the worker processes find the experiments too."""
     monkeypatch.chdir(tmp_path)

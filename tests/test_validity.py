@@ -143,6 +143,7 @@ def test_half_the_weight_is_too_little_by_a_formula() -> None:
         assert exact_deficit(case, 0.5) > 0.003
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", validity.RULES)
 def test_federations_made_by_hand_have_the_deficit_of_the_formula(rule: str) -> None:
     """With half the weight, fifty one-record clients of which five miss fall short by 0.009."""
@@ -166,6 +167,7 @@ def test_the_promise_holds(configuration: Configuration, monkeypatch: pytest.Mon
 # --- many small clients, and sites as groups -----------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", validity.RULES)
 def test_a_thousand_clients_of_five_records_have_finite_thresholds(rule: str) -> None:
     """Five overlapping groups; alpha is 0.1. With the paper's weight nothing would be finite."""

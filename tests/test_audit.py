@@ -15,7 +15,7 @@ from scipy import stats
 import gcfcp
 from gcfcp import codec
 from gcfcp.audit import BROKEN, KEPT, NO_TARGET, UNKNOWN, Audit, Counts, count, publish
-from gcfcp.audit.bounds import lower_bound
+from gcfcp.bounds import lower_bound
 from gcfcp.audit.coverage import verdict
 
 GROUPS = gcfcp.Groups(["all", "a", "b"])

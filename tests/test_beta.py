@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import betainc, betaincinv
 
-from gcfcp.audit.beta import ALLOWANCE, clopper_pearson
+from gcfcp.bounds.beta import ALLOWANCE, clopper_pearson
 
 # Counts of every size are equally likely, not only the large ones.
 counts = st.one_of(

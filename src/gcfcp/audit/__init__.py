@@ -9,8 +9,6 @@ all clients into coverage by group, with confidence intervals.
 | `client`   | `audit`: the counts at a client, and which of them are suppressed         |
 | `record`   | `Audit`: what a client publishes, and its bytes                           |
 | `coverage` | `merge_audits`: coverage by group, with intervals and verdicts            |
-| `bounds`   | confidence bounds on coverage, proved for any mixture                     |
-| `beta`     | the exact bound of one client                                             |
 """
 
 from gcfcp.audit.client import audit, publish

@@ -17,7 +17,7 @@ this average by about sqrt(alpha (1 - alpha) / n_G), where n_G is the effective 
 the group that it was calibrated with. An audit with far more records than that can see the scatter,
 and can find the coverage of one predictor below 1 - alpha although the promise holds on average.
 
-The intervals are those of `bounds`. For G groups each end of an interval has
+The intervals are those of `gcfcp.bounds`. For G groups each end of an interval has
 tail = (1 - confidence) / (2 G) (Bonferroni). By the union bound over these 2 G ends, which may
 depend on each other because groups overlap, all intervals contain their c_G at once with
 probability at least `confidence`. The intervals of atoms are not adjusted: they show where to look,
@@ -48,8 +48,8 @@ from numpy.typing import NDArray
 
 from gcfcp import checks, codec
 from gcfcp.arrays import Bools, Floats, Ints
-from gcfcp.audit.bounds import lower_bound
 from gcfcp.audit.record import Audit
+from gcfcp.bounds import lower_bound
 from gcfcp.calibration import Kind, Mixture, one_each
 from gcfcp.calibration import mixture as mixtures
 from gcfcp.errors import GCFCPError

@@ -46,7 +46,7 @@ import math
 import numpy as np
 
 from gcfcp.arrays import Floats, Ints
-from gcfcp.audit.beta import clopper_pearson
+from gcfcp.bounds.beta import clopper_pearson
 
 _BLOCK = 1 << 18  # How many numbers the largest array of a bisection may hold.
 

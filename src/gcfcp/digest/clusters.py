@@ -124,6 +124,17 @@ def pooled_sample(digests: Sequence[TDigest]) -> Sample:
     return weighted_sample(means, weights)
 
 
+def without_lowest(sample: Sample, number: int) -> Sample:
+    """The weighted sample without the lowest `number` records, taken from its lowest values."""
+    if not number:
+        return sample
+    passed = np.asarray(sample.before)[1:]
+    first = int(np.searchsorted(passed, number, side="right"))
+    weights = sample.weights_of_all()[first:].copy()
+    weights[0] = passed[first] - number
+    return Sample(sample.values[first:], weights, np.concatenate(([0.0], np.cumsum(weights))))
+
+
 # --- the construction -------------------------------------------------------------------------
 
 
@@ -316,28 +327,27 @@ def _angle(V: float, W: float) -> float:
 
 
 def _joined_ends(sample: Sample, ends: Indices, min_count: float) -> Indices:
-    """The ends that remain when neighbouring clusters are joined until each weighs `min_count`."""
+    """The ends that remain when neighbouring clusters are joined until each weighs `min_count`.
+
+    They are joined from the top down, because the upper tail decides a threshold: the cluster of
+    the largest values is as light as it can be, and what is left over joins the lowest cluster. If
+    the mass at infinity is too light, the clusters below are joined to it and count as infinite,
+    which never understates a value.
+    """
     if sample.total < min_count:
         raise GCFCPError(
             f"min_count={min_count:g}, but the values weigh only {sample.total:g} in all: "
             "lower min_count, or leave these values out"
         )
-    finite = _finite_size(sample)
-    joined: list[int] = []
-    reached = 0.0
-    for end, weight in zip(ends.tolist(), sample.weight_before(ends).tolist(), strict=True):
-        # If the last finite cluster is too light, it is joined to the one below it, so that it does
-        # not count as infinite.
-        if end == finite and weight - reached < min_count and joined:
-            joined[-1], reached = end, weight
-        elif weight - reached >= min_count:
-            joined.append(end)
-            reached = weight
-    if joined[-1] < len(sample.values):
-        # The mass at infinity is too light. The cluster below is joined to it and counts as
-        # infinite, which never understates a score.
-        joined[-1:] = [len(sample.values)]
-    return np.array(joined, dtype=np.intp)
+    starts: list[int] = []  # Where the joined clusters start, in descending order.
+    above = sample.total  # The weight of everything that is not yet part of a joined cluster.
+    for start in _starts(ends)[::-1].tolist():
+        below = float(sample.before[start])
+        if above - below >= min_count:
+            starts.append(start)
+            above = below
+    # The lowest cluster starts at 0 in any case, so that its own start is no end.
+    return np.array([*starts[-2::-1], len(sample.values)], dtype=np.intp)
 
 
 def _cluster_means(sample: Sample, ends: Indices) -> Floats:

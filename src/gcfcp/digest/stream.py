@@ -11,10 +11,12 @@ from gcfcp.checks import Representative
 from gcfcp.digest.clusters import (
     checked_limit,
     compress,
-    compress_digests,
+    inherited_error,
     least_weight,
+    pooled_sample,
     refuse_above,
     unit_sample,
+    without_lowest,
 )
 from gcfcp.digest.tdigest import TDigest
 from gcfcp.errors import GCFCPError
@@ -93,18 +95,23 @@ class DigestBuilder:
             self._used += len(taken)
             values = values[len(taken) :]
 
-    def digest(self) -> TDigest:
-        """The digest of all values that have been added. More can be added afterwards."""
+    def digest(self, without: int = 0) -> TDigest:
+        """The digest of all values that have been added. More can be added afterwards.
+
+        - `without`: How many of the lowest values are left out. It must be less than their number.
+        """
         options = (self._delta, self._representative, self._min_count, self._limit)
         if not self.count:
             raise GCFCPError("no values were added: a digest needs at least one value")
+        checks.whole("without", without, 0, self.count)
         if not self._levels:
-            sample = unit_sample(np.sort(self._buffered()), self._buffered())
+            sample = unit_sample(np.sort(self._buffered())[without:], self._buffered())
             return TDigest(*compress(sample, *options))
         digests = [digest for level in self._levels for digest in level]
         if self._used:
             digests.append(self._fine_digest())
-        return TDigest(*compress_digests(digests, self._delta, self._min_count, self._limit))
+        sample = without_lowest(pooled_sample(digests), without)
+        return TDigest(*compress(sample, *options, inherited_error(digests)))
 
     def _buffered(self) -> Floats:
         """The raw values that have not been compressed yet."""

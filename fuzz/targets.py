@@ -38,6 +38,7 @@ from gcfcp import codec, tables
 from gcfcp.audit import Audit
 from gcfcp.cli import printing
 from gcfcp.errors import GCFCPError, GCFCPWarning
+from gcfcp.summary import Making
 
 SECONDS = 1.0
 """The most processor time that one input may take."""
@@ -263,11 +264,10 @@ def table(data: bytes) -> None:
         with tables.open_table(file.name) as opened:
             family = gcfcp.Groups({"all": "TRUE", "old": "age >= 65", "f": "sex = 'F'"})
             by = tables.scoring(opened)
-            found, _ = tables.summarize_table(
+            (found,), _ = tables.summarize_table(
                 opened,
                 by,
-                groups=family,
-                client="a",
+                Making(family, "a", score=by.score),
                 missing="drop",
                 rng=np.random.default_rng(0),
             )

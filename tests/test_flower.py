@@ -76,7 +76,7 @@ def name_of(k: int) -> str:
 def summary_of(k: int, **changes: Any) -> gcfcp.ClientSummary:
     scores, membership = data_of(k)
     options: dict[str, Any] = {"groups": GROUPS, "client": name_of(k), "min_count": 10}
-    options["delta"] = 250.0
+    options |= {"delta": 250.0, "by": "group"}  # As a question with a min_count asks for it.
     return gcfcp.summarize(scores, membership, **(options | {"score": SCORE} | changes))
 
 
@@ -888,7 +888,7 @@ def test_a_summary_made_beforehand_declares_what_the_policy_declares() -> None:
     scores, membership = all_alike(QUESTION, {})
     made = gcfcp.summarize(
         scores, membership, groups=GROUPS, client=name_of(0), min_count=10, score=SCORE,
-        absent=["young"],
+        absent=["young"], by="group",
     )  # fmt: skip
 
     def answer(**policy: Any) -> dict[str, Any]:

@@ -51,6 +51,7 @@ def test_a_thousand_clients_in_simulation(tmp_path: Path) -> None:
                 client=f"client-{k:05d}",
                 delta=250.0,
                 min_count=10,
+                by="group",
                 score="gamma",
             )
         )

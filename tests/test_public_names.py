@@ -17,9 +17,9 @@ ROOT = Path(__file__).parent.parent
 
 NAMES = {
     "AtomRecord", "Audit", "AuditReport", "Calibration", "ClientSummary", "DigestBuilder",
-    "Disclosure", "GCFCPError", "GCFCPWarning", "Groups", "Guarantee", "Plan", "Predictor",
-    "TDigest", "ThresholdTable", "audit", "calibrate", "merge", "merge_audits", "methods", "plan",
-    "scores", "summarize",
+    "Disclosure", "GCFCPError", "GCFCPWarning", "Groups", "Guarantee", "Plan", "Predictor", "Shape",
+    "TDigest", "ThresholdTable", "audit", "calibrate", "fit_shape", "merge", "merge_audits",
+    "methods", "plan", "scores", "summarize",
 }  # fmt: skip
 SCORES = {"APS", "AbsoluteResidual", "CQR", "RAPS", "Score", "THR", "from_name"}
 METHODS = {
@@ -41,9 +41,16 @@ def test_the_public_names_are_exactly_these():
 # The calls that are published. An argument with a star is given by name, and others by position.
 SIGNATURES = {
     "summarize": "scores membership *groups *client *delta=250 *representative='upper' "
-    "*min_count=1 *score=None *model=None *absent=()",
+    "*min_count=1 *score=None *model=None *absent=() *by='atom' *shape=None *holdout=None *rng=None",
     "plan": "summaries alpha=0.1 mixture='proportional'",
-    "calibrate": "summaries alpha mixture='proportional' merge='pool' *rule='simultaneous'",
+    # The rule depends on the summaries: simultaneous by atom, and max by group.
+    "calibrate": "summaries alpha mixture='proportional' merge='pool' *rule=None *shape=None "
+    "*confidence=None",
+    "fit_shape": "summaries alpha mixture='proportional'",
+    "Shape": "groups coefficients sources=()",
+    "Shape.of": "self membership",
+    "Shape.save": "self path",
+    "Shape.load": "path",
     "Calibration.thresholds": "self membership threshold_rng=None",
     "Calibration.retarget": "self mixture=None alpha=None",
     "Calibration.without": "self *clients",
@@ -99,8 +106,9 @@ def test_published_attributes_are_there():
     for owner, names in {
         gcfcp.Calibration: [
             *("table", "guarantee", "correction", "thresholds", "retarget", "without"),
-            "unseen_site",
+            *("unseen_site", "shape", "confidence"),
         ],
+        gcfcp.Predictor: ["shape"],
         gcfcp.ClientSummary: ["disclosure", "absent", "possible"],
         gcfcp.Groups: ["names", "predicates", "sites", "others", "conditions", "fingerprint"],
         gcfcp.TDigest: ["means", "weights", "error", "merge", "cdf", "quantile"],

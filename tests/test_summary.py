@@ -26,7 +26,7 @@ from gcfcp import (
     scores,
     summarize,
 )
-from gcfcp.summary import assemble
+from gcfcp.summary import Making, assemble
 
 THREE = Groups(["all", "female", "over_65"])
 
@@ -165,10 +165,7 @@ def test_a_stream_gives_the_same_summary():
         builders.append(DigestBuilder(25, "upper"))
         for chunk in np.array_split(scores[index.ravel() == a], 7):
             builders[-1].add(chunk)
-    s = assemble(
-        builders, rows, groups=THREE, client="hospital-a", delta=25, representative="upper",
-        min_count=1, score=None, model=None,
-    )  # fmt: skip
+    s = assemble(builders, rows, Making(THREE, "hospital-a", 25))
     assert s == summary(3000, delta=25)
 
 
@@ -393,7 +390,7 @@ def test_a_body_that_does_not_fit_is_refused():
     refused(altered(0, b"\x81"), "one way")  # It is the same atom with one bit of the padding set.
     refused(altered(0, b"\x00"), "no group")
     refused(altered(at[1], b"\x00"), "at least one centroid")
-    refused(altered(at[1], b"\x01"), "each centroid must be part of an atom")
+    refused(altered(at[1], b"\x01"), "each centroid must be part of one")
     refused(altered(at[1], b"\xff"), "more centroids than the file")
     refused(altered(at[2], b"\xff"), "above its number of records")
     refused(altered(at[3], b"\x00"), "below min_count")
@@ -794,15 +791,11 @@ def test_a_record_of_a_group_that_was_declared_absent_is_an_error():
     words = "5 records belong to group 'over_65', which was declared absent, the first at pos.* 3:"
     with pytest.raises(GCFCPError, match=words):
         summarize(np.arange(9.0), membership, groups=THREE, client="k", absent=["over_65"])
-    options = {"delta": 5, "representative": "upper", "min_count": 7, "score": None, "model": None}
     with pytest.raises(GCFCPError, match="5 records belong to group 'over_65', which was declared"):
         assemble(
             [np.arange(4.0), np.arange(5.0)],
             np.array([[1, 1, 0], [1, 1, 1]], dtype=bool),
-            groups=THREE,
-            client="k",
-            absent=["over_65"],
-            **options,
+            Making(THREE, "k", 5, min_count=7, absent=["over_65"]),
         )
 
 
@@ -879,7 +872,7 @@ def test_there_is_one_version_for_each_summary():
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"absent": ["female"]}, "an atom belongs to group 'female', which this client cannot"),
+        ({"absent": ["female"]}, "a record belongs to group 'female', which this client cannot"),
         ({"absent": ["over_65", "all"]}, "in their order and each once"),
         ({"absent": ["all", "all"]}, "in their order and each once"),
         ({"absent": ["men"]}, "in their order and each once"),
@@ -891,7 +884,7 @@ def test_there_is_one_version_for_each_summary():
         ({"sites": None}, "not a list"),
         ({"sites": ["hospital-b", "hospital-a"]}, "do not end with the groups of their sites"),
         ({"sites": []}, "fingerprint|one way"),
-        ({"client": "hospital-b"}, "an atom belongs to group 'site hospital-a'"),
+        ({"client": "hospital-b"}, "a record belongs to group 'site hospital-a'"),
         ({"client": "c"}, "client 'c' is not one of the sites hospital-a, hospital-b: use the"),
         ({"members": [["hospital-a", 20], ["x", 20]]}, "client 'x' is not one of the sites"),
         ({"uncovered": 1, "n": 41}, "does not belong to exactly one site"),

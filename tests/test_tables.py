@@ -12,7 +12,7 @@ import pytest
 
 import gcfcp
 from gcfcp import tables
-from gcfcp.summary import summarize
+from gcfcp.summary import Making, summarize
 from gcfcp.tables import summaries
 
 GROUPS = gcfcp.Groups({"all": "TRUE", "old": "age >= 65", "mid": "age between 40 and 70"})
@@ -72,8 +72,13 @@ def save(data: pl.DataFrame, path: Path) -> Path:
 def summarised(path: Path, score: str | None = None, **options: object) -> tuple:
     with tables.open_table(path) as table:
         by = tables.scoring(table, score)
-        options = {"groups": GROUPS, "client": "x", "rng": np.random.default_rng(5)} | options
-        return tables.summarize_table(table, by, **options)
+        reading = {"rng": np.random.default_rng(5)}
+        for name in ("rng", "missing", "progress", "holdout", "holdout_rng"):
+            if name in options:
+                reading[name] = options.pop(name)
+        making = Making(**{"groups": GROUPS, "client": "x", "score": by.score} | options)
+        parts, rows = tables.summarize_table(table, by, making, **reading)
+        return (parts[0] if len(parts) == 1 else parts), rows
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])

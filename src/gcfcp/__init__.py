@@ -22,11 +22,21 @@ from typing import Any
 
 from gcfcp import methods, scores
 from gcfcp.audit import Audit, AuditReport, audit, merge_audits
-from gcfcp.calibration import AtomRecord, Calibration, Guarantee, Plan, calibrate, merge, plan
+from gcfcp.calibration import (
+    AtomRecord,
+    Calibration,
+    Guarantee,
+    Plan,
+    calibrate,
+    fit_shape,
+    merge,
+    plan,
+)
 from gcfcp.digest import DigestBuilder, TDigest
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import Groups
 from gcfcp.prediction import Predictor
+from gcfcp.shape import Shape
 from gcfcp.summary import ClientSummary, Disclosure, summarize
 from gcfcp.thresholds import ThresholdTable
 from gcfcp.version import __version__ as __version__
@@ -45,10 +55,12 @@ __all__ = [
     "Guarantee",
     "Plan",
     "Predictor",
+    "Shape",
     "TDigest",
     "ThresholdTable",
     "audit",
     "calibrate",
+    "fit_shape",
     "merge",
     "merge_audits",
     "methods",

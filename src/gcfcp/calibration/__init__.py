@@ -7,6 +7,8 @@
 | `pooling`     | all centroids of all clients, sorted by atom                               |
 | `correction`  | how much the test point must weigh so that the promise is proved           |
 | `problem`     | the weight of each record, the counts by group, and the coreset            |
+| `confidence`  | levels that keep the promise for this very predictor                       |
+| `shapes`      | `fit_shape`: a shape from summaries                                        |
 | `server`      | `calibrate`, and the `Calibration` that it returns                         |
 | `remedies`    | what would make a threshold finite, tried before it is named               |
 | `reasons`     | one record for each atom, and why its threshold is infinite if it is       |
@@ -30,6 +32,7 @@ from gcfcp.calibration.problem import MERGES, RULES, Problem, problem_of
 from gcfcp.calibration.reasons import AtomRecord
 from gcfcp.calibration.screening import Screening, screen
 from gcfcp.calibration.server import Calibration, calibrate
+from gcfcp.calibration.shapes import fit_shape
 from gcfcp.calibration.unseen import UnseenSite
 
 __all__ = [
@@ -51,6 +54,7 @@ __all__ = [
     "Screening",
     "UnseenSite",
     "calibrate",
+    "fit_shape",
     "in_order",
     "merge",
     "misfits",

@@ -66,4 +66,6 @@ def merge(
         counts=counts.astype(np.int64),
         errors=errors.astype(np.int64),
         absent=tuple(name for name in first.absent if all(name in s.absent for s in ordered)),
+        by=first.by,
+        shape=first.shape,
     )

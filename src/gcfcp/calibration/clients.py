@@ -6,12 +6,17 @@ nothing, not even the last bit of a threshold.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from gcfcp import scores
+from gcfcp.digest import ROUNDED_BITS
 from gcfcp.errors import GCFCPError
+from gcfcp.shape import Shape
 from gcfcp.summary import ClientSummary
 
 T = TypeVar("T")
@@ -28,7 +33,10 @@ class Kind(Generic[T]):
 
 
 SUMMARIES = Kind(
-    ClientSummary, "summaries", "summarised", ("score", "parameters", "model", "representative")
+    ClientSummary,
+    "summaries",
+    "summarised",
+    ("score", "parameters", "model", "representative", "by", "shape"),
 )
 
 
@@ -95,28 +103,47 @@ def misfits(found: Sequence[Any], names: Sequence[str], kind: Kind[T]) -> Iterat
             )
         for what in kind.agreed:
             theirs, ours = getattr(one, what), getattr(first, what)
-            if theirs != ours:
+            if _compared(theirs) != _compared(ours):
                 yield (
-                    f"{name} was {kind.made} with {what} {theirs!r:.60}, {called} with "
-                    f"{ours!r:.60}: all clients must use the same"
+                    f"{name} was {kind.made} with {what} {_shown(theirs)}, {called} with "
+                    f"{_shown(ours)}: all clients must use the same"
                 )
+
+
+def _compared(value: Any) -> Any:
+    """What is compared: of a shape its fingerprint, whatever it was made from."""
+    return value.fingerprint if isinstance(value, Shape) else value
+
+
+def _shown(value: Any) -> str:
+    """The value in a message."""
+    return f"{value.fingerprint[:8]}.." if isinstance(value, Shape) else f"{value!r:.60}"
 
 
 def _check_range(summaries: Sequence[ClientSummary]) -> None:
     """Refuse scores that their own definition rules out.
 
-    For example 1 - p lies in [0, 1] for a probability p, and |y - f| is never negative.
+    For example 1 - p lies in [0, 1] for a probability p, and |y - f| is never negative. Residuals
+    are scores less b(x), which lies between the sums of the negative and of the positive
+    coefficients of the shape, and they may have been rounded up.
     """
     first = summaries[0]
     try:
         score: Any = scores.from_name(first.score, first.parameters)
     except GCFCPError:
         return  # This score is the caller's own, and its range is not known here.
+    least, most = float(score.lower), float(score.upper)
+    if first.shape is not None:
+        least -= math.fsum(c for c in first.shape.coefficients if c > 0)
+        most -= math.fsum(c for c in first.shape.coefficients if c < 0)
+        most += 2.0 ** (1 - ROUNDED_BITS) * abs(most)
+    kind = "scores" if first.shape is None else "residuals"
     for s in summaries:
-        low, high = s.values.min(initial=score.upper), s.values.max(initial=score.lower)
-        if low < score.lower or high > score.upper:
+        finite = s.values[np.isfinite(s.values)] if first.shape is not None else s.values
+        low, high = finite.min(initial=most), finite.max(initial=least)
+        if low < least or high > most:
             raise GCFCPError(
-                f"{s.client} has scores from {low:.6g} to {high:.6g}, but score {s.score!r} only "
-                f"takes values from {score.lower:g} to {score.upper:g}: find out how this client "
-                "computed its scores"
+                f"{s.client} has {kind} from {low:.6g} to {high:.6g}, but score {s.score!r} only "
+                f"takes {kind} from {least:g} to {most:g}: find out how this client computed its "
+                "scores"
             )

@@ -68,6 +68,9 @@ THEOREM_1 = "theorem 1 (one group at a time)"
 THEOREM_2 = "theorem 2 (all groups together)"
 """The ground of the weight for rule "simultaneous"; docs/guarantees.md has the proof."""
 
+THEOREM_3 = "theorem 3 (this very predictor)"
+"""The ground of levels with a stated confidence; docs/guarantees.md has the proof."""
+
 PAPERS = "the paper's weight"
 """One record for each client, for every rule and group."""
 
@@ -81,7 +84,7 @@ class Correction:
     """
 
     kind: str  # "sharp" or "paper".
-    theorem: str  # The ground: ONE_CLIENT, THEOREM_1, THEOREM_2 or PAPERS.
+    theorem: str  # The ground: ONE_CLIENT, THEOREM_1, THEOREM_2, THEOREM_3 or PAPERS.
     records: float  # The largest weight of the test point in any group, in records.
     least_records: float  # The smallest one; it is smaller for some groups or atoms.
     paper: float  # What the paper's weight would be, in records.
@@ -89,8 +92,14 @@ class Correction:
     gamma: float | None  # The imbalance of the groups, if theorem 2 was used.
     gamma_ground: str | None  # How gamma was found: "exact", "unimodular", "at most", ...
     followed: bool = False  # Every exchange of a record was followed, so that gamma bounds nothing.
+    confidence: float | None = None  # With theorem 3, that of the promise; there is no test point.
 
     def __str__(self) -> str:
+        if self.confidence is not None:
+            return (
+                f"with {self.confidence:.4g} confidence for all groups together, by {self.theorem};"
+                " no test point is charged"
+            )
         if self.theorem == ONE_CLIENT:
             return "one client: the test point weighs as one record"
         size = f"{self.records:.3g}"
@@ -265,6 +274,7 @@ def correction_of(
     tests: tuple[float, ...],
     worst: Imbalance | None,
     followed: bool,
+    confidence: float | None,
 ) -> Correction:
     """What was charged.
 
@@ -272,6 +282,7 @@ def correction_of(
     - `tests`: The smallest and the largest weight of the test point, as parts of the mixture.
     - `worst`: The largest imbalance of any atom, if theorem 2 was used with clients outside of T.
     - `followed`: Whether every exchange of a record was followed.
+    - `confidence`: That of the promise, if there is no test point.
     """
     n = float(sizes.n.sum())
     active = sizes.shares > 0
@@ -279,7 +290,13 @@ def correction_of(
     one = bool(active.sum() == 1 and inside.all())
     return Correction(
         kind=kind,
-        theorem=PAPERS if kind == "paper" else ONE_CLIENT if one else by_rule,
+        theorem=THEOREM_3
+        if confidence is not None
+        else PAPERS
+        if kind == "paper"
+        else ONE_CLIENT
+        if one
+        else by_rule,
         records=tests[1] * n,
         least_records=tests[0] * n,
         paper=paper_weight(sizes) * n,
@@ -287,6 +304,7 @@ def correction_of(
         gamma=None if worst is None else worst.gamma,
         gamma_ground=None if worst is None else worst.ground,
         followed=followed,
+        confidence=confidence,
     )
 
 

@@ -47,6 +47,16 @@ PAPER = "proved under the paper's argument"
 MEASURED = "measured"
 """The bound held in every federation that was simulated, and no proof is known."""
 
+ON_AVERAGE = "on average over calibrations"
+"""The kind of promise that holds for the average of all calibrations that could have happened."""
+
+
+def promise_of(confidence: float | None) -> str:
+    """The kind of promise in words: on average, or for this predictor with some confidence."""
+    if confidence is None:
+        return ON_AVERAGE
+    return f"for this predictor, with {100 * confidence:.6g} % confidence"
+
 
 @dataclass(frozen=True)
 class Guarantee:
@@ -61,6 +71,10 @@ class Guarantee:
       needlessly large. It holds with confidence 1 - eta / 2, for scores without ties, with the
       group's share of each client estimated from its records. It is 1, which says nothing, for
       rule="max" and where records are suppressed, because the theorem does not treat these.
+
+    `promise` says in words what kind of promise this is. By default it holds on average over
+    calibrations, and one predictor may fall short. With a `confidence` it is about this very
+    predictor and holds for all groups at once with that probability (theorem 3).
 
     Each bound has a status. If nothing is compressed, `lower` and `certified` are "proved": for
     one client by Gibbs et al. (2023), and for several by theorem 1 (rule="max") or theorem 2
@@ -84,6 +98,8 @@ class Guarantee:
     weight: float  # W_G = sum_k lambda_k n_kG: about the group's share of the mixture.
     records: int  # How many described records the group has.
     effective_n: float  # W_G^2 / sum_k lambda_k^2 n_kG: the records if all weighed the same.
+    promise: str = ON_AVERAGE  # What kind of promise it is, in words.
+    confidence: float | None = None  # That of a promise about this very predictor.
 
 
 def guarantees_of(problem: Problem, eta: float) -> tuple[Guarantee, ...]:
@@ -113,6 +129,8 @@ def guarantees_of(problem: Problem, eta: float) -> tuple[Guarantee, ...]:
             weight=float(mass[g] / weights.unit),
             records=int(described[:, g].sum()),
             effective_n=float(mass[g] ** 2 / squares[g]) if squares[g] else 0.0,
+            promise=promise_of(problem.confidence),
+            confidence=problem.confidence,
         )
         for g, name in enumerate(problem.groups.names)
     )

@@ -1,7 +1,8 @@
 """How much each client moves each threshold, computed exactly by leaving the client out.
 
 For each client the whole calibration is done again without it, with the mixture renormalised, and
-the thresholds of the same atoms are compared. Nothing is approximated. An atom that only this
+the thresholds of the same atoms are compared (for summaries by group, the levels of the groups).
+Nothing is approximated. An atom that only this
 client has is solved from the records of the other clients, like any atom that was never seen.
 
 Cost: one calibration for each client.
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gcfcp.arrays import Bools, Floats
+from gcfcp.calibration.reasons import cells_of
 from gcfcp.errors import GCFCPError, GCFCPWarning
 
 if TYPE_CHECKING:
@@ -49,30 +51,31 @@ def influences(calibration: Calibration) -> tuple[Influence, ...]:
             "influence compares a calibration with one that leaves a client out, and this one has "
             "a single client: two clients are needed"
         )
-    table = calibration.threshold_table
+    rows, thresholds = cells_of(calibration.threshold_table)
     weight = np.array([record.weight for record in calibration.atoms])
     found: list[Influence] = []
     for client in clients:
         with warnings.catch_warnings():
             # Infinite thresholds are counted in the records below and need no warning.
             warnings.simplefilter("ignore", GCFCPWarning)
-            without = _without(calibration, client)
+            without = _without(calibration, client, rows)
         found += [
-            _record(
-                calibration, client, g, weight, table.thresholds_by_atom, without, table.membership
-            )
+            _record(calibration, client, g, weight, thresholds, without, rows)
             for g in range(len(calibration.groups))
         ]
     return tuple(found)
 
 
-def _without(calibration: Calibration, client: str) -> Floats:
-    """The threshold of each atom if this client is left out, float (a,)."""
-    rows = calibration.threshold_table.membership
+def _without(calibration: Calibration, client: str, rows: Bools) -> Floats:
+    """The threshold of each atom (a, G) if this client is left out, float (a,).
+
+    For summaries by group it is the level of each group.
+    """
     left = [s for s in calibration.summaries if s.client != client]
     if not any(calibration.shares[s.client] and len(s.values) for s in left):
         return np.full(len(rows), np.inf)  # No record with weight is left.
-    return calibration.table_without(client).thresholds(rows)
+    table = calibration.table_without(client)
+    return cells_of(table)[1] if calibration.by == "group" else table.thresholds(rows)
 
 
 def _record(

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
+from gcfcp import checks
 from gcfcp.arrays import Bools
 from gcfcp.calibration import remedies
 from gcfcp.calibration.correction import THEOREM_2, Correction
@@ -77,6 +79,7 @@ class Plan:
     advice: tuple[str, ...]  # Sentences that say what would help; none if every atom is finite.
     screening: tuple[Screening, ...] = ()  # How far each client is from the others; see `screen`.
     unseen_site: tuple[UnseenSite, ...] = ()  # See `Calibration.unseen_site`.
+    by: str = "atom"  # What `atoms` are: atoms, or groups for summaries by group.
 
     @property
     def finite(self) -> bool:
@@ -92,7 +95,7 @@ class Plan:
             ),
         ]
         lines += [
-            f"  atom {' & '.join(a.groups)}: {a.threshold}: {a.reason}"
+            f"  {self.by} {' & '.join(a.groups)}: {a.threshold}: {a.reason}"
             for a in self.atoms
             if a.reason is not None
         ]
@@ -119,15 +122,19 @@ def plan(
     mixture: Mixture = "proportional",
     merge: str = "pool",
     *,
-    rule: str = "simultaneous",
+    rule: str | None = None,
     correction: str = "sharp",
     delta: float | None = None,
+    shape: Any = None,
+    confidence: float | None = None,
 ) -> Plan:
     """Which thresholds would be infinite, why, how many records are missing, and what would help.
 
     The arguments are those of `calibrate`. No warning is given: the plan says everything.
     """
-    problem = problem_of(summaries, alpha, mixture, merge, delta, rule, correction)
+    problem = problem_of(
+        summaries, alpha, mixture, merge, delta, rule, correction, shape, confidence
+    )
     table = solve_table(problem)
     records = atom_records(problem, table)
     made = calibration_of(problem, table, records, mixture, merge, delta, eta=0.1)
@@ -142,6 +149,7 @@ def plan(
         advice=_advice(problem, table, records),
         screening=screen(problem.summaries),
         unseen_site=_unseen(made),
+        by=problem.by,
     )
 
 
@@ -253,6 +261,7 @@ def _advice(
         advice += _advice_on_alpha(problem)
     if problem.tally.suppressed.any():
         advice.append("a smaller min_count would leave fewer records suppressed")
+    advice += _advice_on_hidden_groups(problem, short)
     if short.any() and not short.all():
         advice.append(
             f"the promise could be given up for {', '.join(problem.groups.names_of(short))}, by "
@@ -323,6 +332,23 @@ def _advice_on_records(problem: Problem, table: ThresholdTable, short: Bools) ->
     return [
         f"with {math.ceil(100 * factor) / 100:g} times as many records of each kind at every "
         "client, every atom would be finite"
+    ]
+
+
+def _advice_on_hidden_groups(problem: Problem, short: Bools) -> list[str]:
+    """Name the groups that would be finite if the sites that hide them declared them absent."""
+    if problem.by == "atom":
+        return []
+    hidden = problem.tally.suppressed
+    empty = replace(problem, tally=replace(problem.tally, suppressed=np.zeros_like(hidden)))
+    helped = short & empty.finite_alone & hidden.any(axis=0)
+    return [
+        f"group {problem.groups.names[g]!r} would be finite if the {int((hidden[:, g] > 0).sum())} "
+        "sites that have few records of it or none could declare it absent: "
+        + checks.listed(
+            [s.client for s, h in zip(problem.summaries, hidden[:, g], strict=True) if h], 5
+        )
+        for g in np.flatnonzero(helped).tolist()
     ]
 
 

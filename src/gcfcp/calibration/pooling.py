@@ -1,5 +1,7 @@
 """All centroids of all clients, sorted by atom and by value.
 
+If the summaries are by group, a group takes the place of an atom: its row has this one group.
+
 A centroid is a value that stands for a number of records with similar scores; see `digest`.
 
 Cost: one sort of the centroids.
@@ -8,16 +10,18 @@ Cost: one sort of the centroids.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gcfcp import checks
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.digest import TDigest
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import find_atoms
+from gcfcp.shape import Shape
 from gcfcp.summary import ClientSummary
 
 
@@ -48,13 +52,21 @@ class Pool:
         total: Any = np.bincount(self.cell_atom, weights, minlength=len(self.membership))
         return np.asarray(total, dtype=np.float64)
 
+    def less(self, shape: Shape) -> Pool:
+        """The same pool with the shape of each atom subtracted from its values."""
+        with np.errstate(over="ignore"):
+            values = self.values - shape.of_atoms(self.membership)[self.atom]
+        checks.refuse_unusable("scores less their shape", values)
+        return replace(self, values=values)
+
 
 def pool_of(summaries: Sequence[ClientSummary]) -> Pool:
     """The pool of these summaries, whose order is the order of the clients in it."""
     rows = np.concatenate([s.membership for s in summaries])
     if not len(rows):
+        cell = summaries[0].by
         raise GCFCPError(
-            "no client describes a single atom, because every atom has fewer records than "
+            f"no client describes a single {cell}, because every {cell} has fewer records than "
             "min_count: lower min_count or gather more records"
         )
     atoms = find_atoms(rows)

@@ -66,6 +66,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -73,6 +74,7 @@ from gcfcp import checks
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.calibration import mixture as mixtures
 from gcfcp.calibration.clients import in_order
+from gcfcp.calibration.confidence import exact_groups, finite_with_confidence
 from gcfcp.calibration.correction import (
     CORRECTIONS,
     Charged,
@@ -86,6 +88,7 @@ from gcfcp.calibration.mixture import Mixture
 from gcfcp.calibration.pooling import Pool, pool_of, recompressed
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups, imbalances
+from gcfcp.shape import Shape, as_shape, source_of
 from gcfcp.solver import Coreset, combined
 from gcfcp.summary import ClientSummary
 from gcfcp.thresholds import Simultaneous
@@ -151,6 +154,7 @@ class Tally:
     described: Ints  # Records that the summary describes.
     infinite: Ints  # How many of the described records have a score of +inf.
     suppressed: Ints  # An upper bound on the records that the summary does not describe.
+    by_group: bool = False  # Whether the summaries are by group, where the bound does not grow.
 
     @classmethod
     def of(cls, summaries: Sequence[ClientSummary]) -> Tally:
@@ -159,6 +163,19 @@ class Tally:
             np.array([s.atom_counts @ s.membership for s in summaries]),
             np.array([_at_infinity(s) @ s.membership for s in summaries]),
             np.array([s.suppressed_groups for s in summaries], dtype=np.int64),
+            summaries[0].by == "group",
+        )
+
+    def times(self, factors: Floats | float) -> Tally:
+        """The counts if all clients, or each of them, had so many times as many records.
+
+        By atom the suppressed records grow as well. By group the bound is `min_count` - 1, however
+        many records there are.
+        """
+        column = np.reshape(factors, (-1, 1))
+        grown = 1.0 if self.by_group else column
+        return Tally(
+            self.described * column, self.infinite * column, self.suppressed * grown, self.by_group
         )
 
     def weights(self, rate: Floats) -> Floats:
@@ -223,6 +240,9 @@ class Problem:
     summaries: tuple[ClientSummary, ...]
     alpha: Fraction
     rule: str
+    shape: Shape | None  # What was subtracted from the scores, by the clients or here.
+    confidence: float | None  # That of the promise; None if it is about the average.
+    exact: Bools  # (G,): With a confidence, whether the exact bound holds for the group.
     shares: list[Fraction]  # pi_k of each summary.
     sizes: Sizes  # What the correction depends on.
     inside: Bools  # (K,): Which clients are in T.
@@ -244,11 +264,19 @@ class Problem:
         return self.summaries[0].groups
 
     @property
+    def by(self) -> str:
+        """What the cells of the summaries are: "atom" or "group"."""
+        return self.summaries[0].by
+
+    @property
     def finite_alone(self) -> Bools:
         """Which groups have a finite threshold on their own, bool (G,).
 
         If the weight of the test point depends on the atom, the atom with the smallest one decides.
         """
+        if self.confidence is not None:
+            rate = self.weights.rate
+            return finite_with_confidence(self, self.alpha, rate, 1.0, self.exact)
         return self.tally.finite_alone(self.weights.rate, self.charged.least, self.alpha)
 
 
@@ -258,13 +286,14 @@ def problem_of(
     mixture: Mixture,
     merge: str = "pool",
     delta: float | None = None,
-    rule: str = "simultaneous",
+    rule: str | None = None,
     correction: str = "sharp",
+    shape: Any = None,
+    confidence: float | None = None,
 ) -> Problem:
     """The problem that these summaries pose. The arguments are those of `calibrate`."""
     exact_alpha = checks.alpha(alpha)
     checks.choice("merge", merge, *MERGES)
-    checks.choice("rule", rule, *RULES)
     checks.choice("correction", correction, *CORRECTIONS)
     if merge == "pool" and delta is not None:
         raise GCFCPError(
@@ -272,12 +301,20 @@ def problem_of(
             "delta out"
         )
     ordered = in_order(summaries)
+    shape = _shape_for(ordered, shape)
+    rule = _rule_for(ordered[0], rule, shape, confidence)
+    if confidence is not None:
+        confidence = _confidence_for(ordered[0], confidence, merge, correction)
     shares = shares_of(ordered, mixture)
     sizes = Sizes.of(ordered, shares)
     inside = chosen(sizes, exact_alpha, rule, correction)
+    if confidence is not None:
+        inside = np.array(sizes.shares == 0)  # Without a test point nobody has a record more.
     rates = _rates(ordered, shares, inside)
     weights = Weights.of(rates, exact_alpha, divided=not inside.all())
     pool, tally = pool_of(ordered), Tally.of(ordered)
+    if shape is not None and ordered[0].by == "atom":
+        pool = pool.less(shape)
     slack = pool.by_atom(pool.cell_errors, weights.rate)
     atom, values, masses = _weighted(pool, weights)
     if merge == "recompress":
@@ -288,9 +325,11 @@ def problem_of(
         slack[np.unique(atom)] += added
     alive = np.flatnonzero(np.bincount(atom))
     atoms = pool.membership[alive]
-    charged = charged_weights(sizes, weights.rate, inside, exact_alpha, rule, correction, atoms)
+    charged = Charged.alike(np.zeros(sizes.groups))
+    if confidence is None:
+        charged = charged_weights(sizes, weights.rate, inside, exact_alpha, rule, correction, atoms)
     carriers = hopeless = None
-    if tally.suppressed.any():
+    if tally.suppressed.any() and rule == "simultaneous":
         hopeless = tally.suppressed.any(axis=0) & ~tally.finite_alone(
             weights.rate, charged.most, exact_alpha
         )
@@ -311,6 +350,9 @@ def problem_of(
         summaries=ordered,
         alpha=exact_alpha,
         rule=rule,
+        shape=shape,
+        confidence=confidence,
+        exact=exact_groups(shares, [s.n for s in ordered], sizes, ordered[0].groups.everyone),
         shares=shares,
         sizes=sizes,
         inside=inside,
@@ -329,6 +371,7 @@ def problem_of(
             ),
             worst,
             source is not None and source.follows,
+            confidence,
         ),
         pool=pool,
         tally=tally,
@@ -338,6 +381,68 @@ def problem_of(
         slack=slack,
         delta=delta,
     )
+
+
+def _shape_for(summaries: Sequence[ClientSummary], given: Any) -> Shape | None:
+    """The shape of a calibration: that of summaries by group, or the one given for those by atom.
+
+    No record may be behind both the shape and the levels, so that a summary that the shape was made
+    from is an error.
+    """
+    first = summaries[0]
+    shape = as_shape(given, first.groups)
+    if first.by == "group":
+        if shape is not None and (
+            first.shape is None or first.shape.fingerprint != shape.fingerprint
+        ):
+            raise GCFCPError(
+                "these summaries by group were not made with this shape: leave it out, because "
+                "they carry their own, or summarise again with it"
+            )
+        return first.shape
+    if shape is not None:
+        for s in summaries:
+            if source_of(s.to_bytes()) in shape.sources:
+                raise GCFCPError(
+                    f"the shape was made from this very summary of {s.client}, so that nothing "
+                    "would be promised: calibrate other records, or make the shape from others"
+                )
+    return shape
+
+
+def _rule_for(
+    first: ClientSummary, rule: str | None, shape: Shape | None, confidence: float | None
+) -> str:
+    """The rule that was asked for, or the one that fits; a GCFCPError if it does not fit."""
+    if rule is not None:
+        checks.choice("rule", rule, *RULES)
+    reason = (
+        "summaries by group do not tell how groups overlap"
+        if first.by == "group"
+        else "a shape is subtracted before one group at a time is calibrated"
+        if shape is not None
+        else "a confidence is proved for one group at a time"
+        if confidence is not None
+        else None
+    )
+    if rule == "simultaneous" and reason is not None:
+        raise GCFCPError(f"rule='simultaneous' is not possible, because {reason}: use rule='max'")
+    return rule or ("simultaneous" if reason is None else "max")
+
+
+def _confidence_for(first: ClientSummary, confidence: float, merge: str, correction: str) -> float:
+    """The confidence, if it can be promised for these summaries in this way."""
+    if first.representative != "upper":
+        raise GCFCPError(
+            f"confidence={confidence} needs representative='upper', because means may lie below "
+            "the scores that they stand for"
+        )
+    if merge != "pool" or correction != "sharp":
+        raise GCFCPError(
+            f"confidence={confidence} needs merge='pool' and correction='sharp': it counts the "
+            "records of each client and charges no test point"
+        )
+    return checks.probability("confidence", confidence)
 
 
 def _rates(

@@ -1,4 +1,7 @@
-"""One record for each atom: its threshold and, if the threshold is infinite, the reason."""
+"""One record for each atom: its threshold and, if the threshold is infinite, the reason.
+
+For summaries by group there is one record for each group, with the level of the group.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gcfcp.arrays import Bools
+from gcfcp.arrays import Bools, Floats
 from gcfcp.calibration.problem import Problem
 from gcfcp.calibration.remedies import dearest_client, finite_alone, records_missing
-from gcfcp.thresholds import ThresholdTable
+from gcfcp.thresholds import ByGroup, ThresholdTable
 
 
 @dataclass(frozen=True)
 class AtomRecord:
-    """One atom of the table."""
+    """One atom of the table; for summaries by group, one group."""
 
     groups: tuple[str, ...]  # The names of the groups that its rows belong to.
-    threshold: float  # The threshold S* of the atom.
+    threshold: float  # The threshold S* of the atom; for summaries by group, the group's level.
     count: int  # How many described records it has, over all clients.
     weight: float  # W_A, the weight of its records: about its share of the mixture.
     reason: str | None  # Why the threshold is infinite; None if it is finite.
@@ -30,24 +33,38 @@ class AtomRecord:
 
 
 def atom_records(problem: Problem, table: ThresholdTable) -> tuple[AtomRecord, ...]:
-    """One record for each atom of the table, in the order of the table."""
-    pool = problem.pool
-    count = pool.by_atom(pool.cell_counts)
-    weight = pool.by_atom(pool.cell_counts, problem.weights.rate) / problem.weights.unit
-    infinite = ~np.isfinite(table.thresholds_by_atom)
+    """One record for each atom of the table, in the order of the table, or for each group."""
+    rows, thresholds = cells_of(table)
+    if problem.by == "atom":
+        pool = problem.pool
+        count = pool.by_atom(pool.cell_counts)
+        weight = pool.by_atom(pool.cell_counts, problem.weights.rate)
+    else:
+        count = problem.tally.described.sum(axis=0)
+        weight = problem.weights.rate @ problem.tally.described
+    infinite = ~np.isfinite(thresholds)
     why = _Reasons(problem) if infinite.any() else None
     return tuple(
         AtomRecord(
             problem.groups.names_of(row),
             float(threshold),
             int(count[i]),
-            float(weight[i]),
+            float(weight[i] / problem.weights.unit),
             None if why is None or not infinite[i] else why.of(row, float(threshold)),
         )
-        for i, (row, threshold) in enumerate(
-            zip(table.membership, table.thresholds_by_atom, strict=True)
-        )
+        for i, (row, threshold) in enumerate(zip(rows, thresholds, strict=True))
     )
+
+
+def cells_of(table: ThresholdTable) -> tuple[Bools, Floats]:
+    """The rows (a, G) of a table and their thresholds (a,).
+
+    A table without rows is one of summaries by group: its rows are the groups, one by one, and the
+    thresholds are their levels.
+    """
+    if len(table.membership) or not isinstance(table.source, ByGroup):
+        return table.membership, table.thresholds_by_atom
+    return np.eye(len(table.groups), dtype=bool), table.source.by_group
 
 
 class _Reasons:
@@ -120,6 +137,8 @@ class _Reasons:
             if finite_alone(problem, correction="sharp")[g]:
                 return f", because by the paper's weight {weighs}: correction='sharp' is enough"
             return ""
+        if problem.confidence is not None:
+            return ", because the promise is about this predictor; one on average needs less"
         dearest = dearest_client(problem)
         if dearest is not None:
             s, share = problem.summaries[dearest[0]], float(problem.shares[dearest[0]])
@@ -138,6 +157,12 @@ def warning_of(
     """The warning that some atoms have no finite threshold, with the reason for the largest."""
     worst = max(infinite, key=lambda r: r.weight)
     share = sum(r.weight for r in infinite) / max(sum(r.weight for r in records), 1e-300)
+    if problem.by == "group":
+        return (
+            f"{len(infinite)} of {len(records)} groups have no finite threshold, and neither has "
+            f"any record that belongs to one of them. The largest of them is {worst.groups[0]}: "
+            f"{worst.reason}. plan(...) says what else would help"
+        )
     return (
         f"{len(infinite)} of {len(records)} atoms ({share:.1%} of the weight) have no finite "
         f"threshold. The largest of them is {' & '.join(worst.groups)}: {worst.reason}. "

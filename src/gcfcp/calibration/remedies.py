@@ -20,6 +20,7 @@ from fractions import Fraction
 import numpy as np
 
 from gcfcp.arrays import Bools, Floats
+from gcfcp.calibration.confidence import exact_groups, finite_with_confidence
 from gcfcp.calibration.correction import Charged, charged_weights, chosen
 from gcfcp.calibration.problem import Problem, shares_of
 from gcfcp.thresholds import Simultaneous, ThresholdTable
@@ -75,6 +76,8 @@ def _charged(
     If nothing is changed, the weights are those of the problem. Otherwise exchanges of records are
     not followed, and the weights are those that are enough in any case.
     """
+    if problem.confidence is not None:
+        return _with_confidence(problem, alpha, shares, factors), problem.charged
     if (alpha, rule, shares, correction) == (None,) * 4 and np.all(np.equal(factors, 1)):
         test = problem.charged.least
         if row is not None and problem.source is not None:
@@ -94,7 +97,25 @@ def _charged(
     test = charged.least
     if row is not None and charged.charge is not None:
         test = np.repeat(charged.charge.weights(atoms, row[None]), sizes.groups)
-    return problem.tally.finite_alone(rate * factors, test, alpha), charged
+    return problem.tally.times(factors).finite_alone(rate, test, alpha), charged
+
+
+def _with_confidence(
+    problem: Problem,
+    alpha: Fraction | None,
+    shares: Sequence[Fraction] | None,
+    factors: Floats | float,
+) -> Bools:
+    """Which groups would have a finite level with the same confidence, if this were different."""
+    shares = problem.shares if shares is None else shares
+    n = [s.n for s in problem.summaries]
+    exact = exact_groups(shares, n, problem.sizes, problem.groups.everyone)
+    if np.ndim(factors) and len(np.unique(factors)) > 1:
+        exact = np.zeros_like(exact)  # The records need not weigh the same any more.
+    rate = np.array([float(p) for p in shares]) / (problem.sizes.n * factors)
+    return finite_with_confidence(
+        problem, problem.alpha if alpha is None else alpha, rate, factors, exact
+    )
 
 
 def least(enough: Callable[[int], bool], most: int = _MOST) -> int | None:

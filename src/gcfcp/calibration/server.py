@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,15 +23,18 @@ from numpy.random import Generator
 from gcfcp import checks
 from gcfcp.arrays import Floats
 from gcfcp.calibration import mixture as mixtures
+from gcfcp.calibration.confidence import confident_levels
 from gcfcp.calibration.correction import Correction
 from gcfcp.calibration.guarantees import Guarantee, guarantees_of
 from gcfcp.calibration.influence import Influence, influences
 from gcfcp.calibration.mixture import Mixture
 from gcfcp.calibration.problem import Problem, problem_of
 from gcfcp.calibration.reasons import AtomRecord, atom_records, warning_of
+from gcfcp.calibration.shapes import fit_shape
 from gcfcp.calibration.unseen import UnseenSite, unseen_sites
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import Groups
+from gcfcp.shape import Shape
 from gcfcp.solver import Coreset, quantile
 from gcfcp.summary import ClientSummary
 from gcfcp.thresholds import ByGroup, ThresholdTable
@@ -50,10 +54,15 @@ class Calibration:
     rule: str
     delta: float | None  # The delta that was asked for; None stands for the clients' largest.
     eta: float  # The upper bounds on coverage hold with confidence 1 - eta / 2.
+    # With what confidence this very predictor keeps the promise; None if the promise is about the
+    # average over calibrations.
+    confidence: float | None
     shares: dict[str, float]  # pi_k of each client.
     test_weight: float  # w_test, the largest weight of the test point in any group.
     correction: Correction  # What was charged for the test point, in records, and on what ground.
-    atoms: tuple[AtomRecord, ...] = field(repr=False)  # One record for each atom that was seen.
+    # One record for each atom that was seen; for summaries by group one for each group, whose
+    # threshold is its level.
+    atoms: tuple[AtomRecord, ...] = field(repr=False)
     guarantee: tuple[Guarantee, ...] = field(repr=False)  # One record for each group.
     threshold_table: ThresholdTable = field(repr=False)
     coreset: Coreset = field(repr=False)  # The weighted scores by atom that were solved.
@@ -67,6 +76,32 @@ class Calibration:
     def groups(self) -> Groups:
         """The family of groups that the promise is about."""
         return self.summaries[0].groups
+
+    @property
+    def by(self) -> str:
+        """What the cells of the summaries are: "atom" or "group"."""
+        return self.summaries[0].by
+
+    @property
+    def used_shape(self) -> Shape | None:
+        """The shape that was subtracted from the scores of this calibration; None if none was."""
+        return getattr(self.threshold_table.source, "shape", None)
+
+    @cached_property
+    def shape(self) -> Shape:
+        """The shape for the next calibration, of other records.
+
+        For summaries by atom it is fitted to them (`fit_shape`). Summaries by group do not tell how
+        groups overlap; theirs is the shape that they were made with.
+        """
+        if self.by == "atom":
+            return fit_shape(self.summaries, self.threshold_table.alpha, self.mixture)
+        if self.used_shape is None:
+            raise GCFCPError(
+                "summaries by group without a shape give none, because they do not tell how groups "
+                "overlap: make one of summaries by atom with fit_shape"
+            )
+        return self.used_shape
 
     @property
     def recompression_delta(self) -> float | None:
@@ -91,6 +126,7 @@ class Calibration:
         rule: str | None = None,
         merge: str | None = None,
         correction: str | None = None,
+        confidence: float | None = None,
     ) -> Calibration:
         """The calibration of the same summaries with another mixture, alpha, rule and so on.
 
@@ -106,6 +142,8 @@ class Calibration:
             delta=self.delta if how == "recompress" else None,
             eta=self.eta,
             correction=self.correction.kind if correction is None else correction,
+            shape=self.used_shape,
+            confidence=self.confidence if confidence is None else confidence,
         )
 
     def without(self, *clients: str) -> Calibration:
@@ -134,6 +172,8 @@ class Calibration:
             "rule": self.rule,
             "delta": self.delta,
             "correction": self.correction.kind,
+            "shape": self.used_shape,
+            "confidence": self.confidence,
         }
 
     def influence(self) -> tuple[Influence, ...]:
@@ -159,10 +199,12 @@ def calibrate(
     mixture: Mixture = "proportional",
     merge: str = "pool",
     *,
-    rule: str = "simultaneous",
+    rule: str | None = None,
     correction: str = "sharp",
     delta: float | None = None,
     eta: float = 0.1,
+    shape: Any = None,
+    confidence: float | None = None,
 ) -> Calibration:
     """Thresholds of all atoms from the clients' summaries: the server's side of Algorithm 1.
 
@@ -173,16 +215,26 @@ def calibrate(
     - `merge`: "pool" keeps every centroid of every client. "recompress" is the paper's Merge: the
       centroids of each atom are compressed again into one T-Digest.
     - `rule`: "simultaneous" is the paper's rule. "max" takes the largest single-group threshold
-      among the groups of a row; it is proved for any family of groups and gives larger sets.
+      among the groups of a row; it is proved for any family of groups, and gives larger sets unless
+      a good shape is subtracted. By default it is "simultaneous", and "max" for summaries by group,
+      with a shape, and with a confidence.
     - `correction`: How much the test point weighs: "sharp" is the least weight that is proved for
       the rule and the groups, "paper" is the paper's, one record for each client; see `correction`.
     - `delta`: How fine the digests of "recompress" are. By default it is the clients' largest.
     - `eta`: The upper bounds on coverage hold with confidence 1 - eta / 2; see `Guarantee`.
+    - `shape`: For summaries by atom, a shape that is subtracted from their scores: what `fit_shape`
+      returns, a calibration or a predictor of other records, or a file that holds one of them.
+      Summaries by group carry their own.
+    - `confidence`: By default the promise is about the average over calibrations. With 0.95 it is
+      about this very predictor: with that probability every group has a coverage of at least
+      1 - alpha.
 
     If some threshold is infinite, one warning says why and what would help.
     """
     eta = checks.probability("eta", eta)
-    problem = problem_of(summaries, alpha, mixture, merge, delta, rule, correction)
+    problem = problem_of(
+        summaries, alpha, mixture, merge, delta, rule, correction, shape, confidence
+    )
     table = solve_table(problem)
     records = atom_records(problem, table)
     infinite = [r for r in records if r.reason is not None]
@@ -210,6 +262,7 @@ def calibration_of(
         rule=problem.rule,
         delta=None if delta is None else problem.delta,
         eta=eta,
+        confidence=problem.confidence,
         shares={k: float(p) for k, p in zip(names, problem.shares, strict=True)},
         test_weight=problem.correction.records / float(problem.sizes.n.sum()),
         correction=problem.correction,
@@ -223,17 +276,21 @@ def calibration_of(
 def solve_table(problem: Problem) -> ThresholdTable:
     """The thresholds of all atoms by the rule of the problem.
 
-    The table also lists the atoms that only clients of weight 0 have.
+    The table also lists the atoms that only clients of weight 0 have. Summaries by group do not
+    tell which atoms there are, and their table lists none.
     """
-    source = problem.source or ByGroup("max", _group_thresholds(problem))
-    return ThresholdTable.by_rule(problem.groups, problem.alpha, problem.pool.membership, source)
+    source = problem.source or ByGroup("max", _group_levels(problem), problem.shape)
+    atoms = problem.pool.membership[: None if problem.by == "atom" else 0]
+    return ThresholdTable.by_rule(problem.groups, problem.alpha, atoms, source)
 
 
-def _group_thresholds(problem: Problem) -> Floats:
-    """The threshold of each group by itself, float (G,).
+def _group_levels(problem: Problem) -> Floats:
+    """The threshold, or the level if there is a shape, of each group by itself, float (G,).
 
     The records that may be suppressed in the group are counted as scores of +inf.
     """
+    if problem.confidence is not None:
+        return confident_levels(problem)
     coreset = problem.coreset
     atom = np.repeat(np.arange(len(coreset.membership)), np.diff(coreset.start))
     infinite = problem.tally.infinite_weights(problem.weights.rate)

@@ -11,6 +11,9 @@ covered. With `mean` representatives the certified error of the digest is taken 
 records count as missed. If the groups include one for each site, the rows of the left-out site are
 treated as those of no site.
 
+For summaries by group, a record counts as covered in a group if its residual is at most the level
+of that group. The record may have a higher level by another group, so that this is a lower end too.
+
 Cost: one calibration for each client.
 """
 
@@ -23,8 +26,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gcfcp.arrays import Bools, Floats, Ints
+from gcfcp.calibration.reasons import cells_of
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.summary import ClientSummary
+from gcfcp.thresholds import ThresholdTable
 
 if TYPE_CHECKING:
     from gcfcp.calibration.server import Calibration
@@ -58,16 +63,22 @@ def unseen_sites(calibration: Calibration) -> tuple[UnseenSite, ...]:
 
 
 def _of_site(calibration: Calibration, summary: ClientSummary) -> list[UnseenSite]:
-    """One record for each group that the site has."""
+    """One record for each group that the site has.
+
+    By group these are the groups that are described; the site's own group has no level without it.
+    """
     others = [s for s in calibration.summaries if s.client != summary.client]
-    rows = _without_sites(summary)
     if any(calibration.shares[s.client] and len(s.values) for s in others):
-        thresholds = calibration.table_without(summary.client).thresholds(rows)
+        table = calibration.table_without(summary.client)
+        thresholds = _thresholds(summary, table)
     else:
-        thresholds = np.full(len(rows), np.inf)  # No record with weight is left.
+        thresholds = np.full(len(summary.errors), np.inf)  # No record with weight is left.
     covered = _covered(summary, thresholds)
     suppressed = np.array(summary.suppressed_groups)
     total = summary.atom_counts @ summary.membership
+    shown = total + suppressed > 0
+    if summary.by == "group":
+        shown = (total > 0) & (np.arange(len(total)) < len(summary.groups.others))
     return [
         UnseenSite(
             summary.client,
@@ -77,8 +88,16 @@ def _of_site(calibration: Calibration, summary: ClientSummary) -> list[UnseenSit
             _share(np.isposinf(thresholds), summary.atom_counts, summary.membership[:, g]),
         )
         for g, name in enumerate(summary.groups.names)
-        if total[g] + suppressed[g]
+        if shown[g]
     ]
+
+
+def _thresholds(summary: ClientSummary, table: ThresholdTable) -> Floats:
+    """The threshold of each cell of the summary in the table of the other clients, (a,)."""
+    if summary.by == "group":
+        place: Ints = summary.membership.argmax(axis=1)
+        return cells_of(table)[1][place]
+    return table.thresholds(_without_sites(summary))
 
 
 def _without_sites(summary: ClientSummary) -> Bools:

@@ -167,11 +167,17 @@ def generator_of(score: Any, seed: int | None) -> Generator | None:
 
     If no seed is given, one is drawn and printed, so that the result can be repeated.
     """
-    if not getattr(score, "randomized", False):
-        return None
+    return seeded(seed, "scores") if getattr(score, "randomized", False) else None
+
+
+def seeded(seed: int | None, what: str) -> Generator:
+    """A generator with this seed, or with one that is drawn and printed.
+
+    what: What it draws. The same seed draws different numbers for scores and for other things.
+    """
     import numpy as np
 
     if seed is None:
         seed = secrets.randbits(32)
-        console.note(f"seed {seed} was drawn; --seed {seed} repeats this result")
-    return np.random.default_rng(seed)
+        console.note(f"seed {seed} was drawn for {what}; --seed {seed} repeats this result")
+    return np.random.default_rng(seed if what == "scores" else [seed, 1])

@@ -61,6 +61,13 @@ class Rule(StrEnum):
     MAX = "max"
 
 
+class Cells(StrEnum):
+    """What a summary describes."""
+
+    ATOM = "atom"
+    GROUP = "group"
+
+
 class Correction(StrEnum):
     """How much the test point weighs."""
 
@@ -149,12 +156,31 @@ MergeWay = Annotated[
     ),
 ]
 RuleName = Annotated[
-    Rule,
+    Rule | None,
     typer.Option(
         "--rule",
+        metavar="RULE",
         help="How thresholds are made: simultaneous fits all groups together, as in the paper; max "
         "takes the largest threshold of a record's groups, which is proved for compressed "
-        "summaries too, but may make larger sets.",
+        "summaries too, but may make larger sets. By default it is simultaneous, and max for "
+        "summaries by group, with --shape and with --confidence.",
+    ),
+]
+ShapeFile = Annotated[
+    str | None,
+    typer.Option(
+        "--shape",
+        metavar="FILE",
+        help="A shape, or an earlier predictor, to subtract from the scores of summaries by atom. "
+        "It must come from other records. Summaries by group carry their own.",
+    ),
+]
+PredictorConfidence = Annotated[
+    float | None,
+    typer.Option(
+        "--confidence",
+        help="Let the promise be about this very predictor, with this confidence, such as 0.95. By "
+        "default it is about the average over calibrations.",
     ),
 ]
 CorrectionName = Annotated[

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gcfcp.audit import Audit, AuditReport
     from gcfcp.calibration import Calibration, Plan
     from gcfcp.prediction import Predictor
+    from gcfcp.shape import Shape
     from gcfcp.summary import ClientSummary
 
 
@@ -38,7 +39,7 @@ def show_summary(summary: ClientSummary, as_json: bool) -> None:
     for name, condition in zip(summary.groups.names, summary.groups.conditions, strict=True):
         console.lines(f"    {name}{' = ' + condition if condition else ''}")
     console.table(
-        ["atom", "records", "centroids"],
+        [summary.by, "records", "centroids"],
         [
             [" & ".join(atom["groups"]), f"{atom['records']:,}", f"{atom['centroids']:,}"]
             for atom in values["described"]
@@ -80,6 +81,36 @@ def _summary_values(summary: ClientSummary) -> dict[str, Any]:
         "described": _described(summary),
         "library": summary.library,
     }
+
+
+def shape_values(shape: Shape) -> dict[str, Any]:
+    """A shape for programs."""
+    return {
+        "kind": "shape",
+        "fingerprint": shape.fingerprint,
+        "groups": list(shape.groups.names),
+        "coefficients": list(shape.coefficients),
+        "sources": list(shape.sources),
+    }
+
+
+def show_shape(shape: Shape, data: bytes, as_json: bool) -> None:
+    """Print what a shape discloses. `data` are the bytes of its file."""
+    if as_json:
+        console.show_json(shape_values(shape) | {"bytes": len(data)})
+        return
+    console.lines(
+        f"{len(data):,} bytes: shape {shape.fingerprint[:8]}.., one rounded number for each of "
+        f"{len(shape.groups)} groups, fitted to the scores of {len(shape.sources)} summaries; a "
+        "summary among them cannot be calibrated with it"
+    )
+    console.table(
+        ["group", "coefficient"],
+        [
+            [name, f"{coefficient:+.6g}"]
+            for name, coefficient in zip(shape.groups.names, shape.coefficients, strict=True)
+        ],
+    )
 
 
 def clients(count: int) -> str:
@@ -153,7 +184,8 @@ def show_predictor(predictor: Predictor, data: bytes, as_json: bool) -> None:
         return
     console.lines(
         f"{values['bytes']:,} bytes: score {values['score']}, alpha {values['alpha']:g}, "
-        f"rule {values['rule']}, {values['atoms']} atoms"
+        f"rule {values['rule']}, "
+        + ("by group" if predictor.by == "group" else f"{values['atoms']} atoms")
     )
     centroids = values["coreset_centroids"]
     console.lines(
@@ -196,12 +228,18 @@ def _show_clients(recorded: Sequence[dict[str, Any]]) -> None:
                 str(c.get("client", "-")),
                 _number(c.get("n"), ",.0f"),
                 _number(c.get("share"), ".4f"),
-                _number(c.get("suppressed"), ",.0f"),
+                _withheld(c),
                 _number(c.get("bytes"), ",.0f"),
             ]
             for c in recorded
         ],
     )
+
+
+def _withheld(client: dict[str, Any]) -> str:
+    """How many records, or by group how many groups, a client did not describe."""
+    groups = codec.number(client.get("hidden_groups"))
+    return f"{groups:,.0f} groups" if groups else _number(client.get("suppressed"), ",.0f")
 
 
 def _number(number: Any, form: str) -> str:
@@ -235,7 +273,7 @@ def show_plan(found: Plan) -> None:
     console.lines(f"{found.correction}")
     infinite = [a for a in found.atoms if a.reason is not None]
     console.lines(
-        f"{len(found.atoms) - len(infinite)} of {len(found.atoms)} atoms will have a finite "
+        f"{len(found.atoms) - len(infinite)} of {len(found.atoms)} {found.by}s will have a finite "
         "threshold"
     )
     for atom in infinite:
@@ -253,8 +291,9 @@ def show_calibration(result: Calibration) -> None:
     """Print to standard error what a calibration promises, and how many thresholds are finite."""
     show_guarantees([asdict(g) for g in result.guarantee], error=True)
     finite = sum(r.reason is None for r in result.atoms)
+    console.note(f"promised {result.guarantee[0].promise}")
     console.note(
-        f"{finite} of {len(result.atoms)} atoms have a finite threshold; "
+        f"{finite} of {len(result.atoms)} {result.by}s have a finite threshold; "
         f"{clients(len(result.shares))}, alpha {result.alpha:g}; {result.correction}"
     )
 
@@ -279,6 +318,7 @@ def show_guarantees(guarantees: Sequence[dict[str, Any]], error: bool = False) -
         (console.note if error else console.lines)(
             "measured: not proved where groups overlap and summaries are compressed, but it held "
             "in every measurement; with upper representatives and calibrate --rule max it is proved"
+            " (summarize --by group --shape then keeps the sets small)"
         )
 
 

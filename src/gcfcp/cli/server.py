@@ -23,9 +23,10 @@ from gcfcp.cli.options import (
     MergeWay,
     MixtureText,
     Output,
+    PredictorConfidence,
     PredictorFile,
-    Rule,
     RuleName,
+    ShapeFile,
     Summaries,
     app,
     typed,
@@ -44,8 +45,10 @@ def plan(
     alpha: Alpha = 0.1,
     mixture: MixtureText = "proportional",
     merge: MergeWay = Merge.POOL,
-    rule: RuleName = Rule.SIMULTANEOUS,
+    rule: RuleName = None,
     correction: CorrectionName = Correction.SHARP,
+    shape: ShapeFile = None,
+    confidence: PredictorConfidence = None,
     known_keys: KnownKeys = None,
     as_json: Json = False,
 ) -> None:
@@ -60,8 +63,10 @@ def plan(
         alpha,
         inputs.mixture_of(mixture),
         merge.value,
-        rule=rule.value,
+        rule=rule and rule.value,
         correction=correction.value,
+        shape=shape,
+        confidence=confidence,
     )
     if as_json:
         console.show_json(asdict(found) | {"finite": found.finite})
@@ -104,6 +109,38 @@ def merge(
         console.note(line)
 
 
+@app.command(epilog="Example: gcfcp shape site-*.gcfcp --alpha 0.1 -o shape.json")
+def shape(
+    summaries: Summaries,
+    output: Output,
+    alpha: Alpha = 0.1,
+    mixture: MixtureText = "proportional",
+    known_keys: KnownKeys = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Make a shape out of summaries by atom.
+
+    A shape is one number for each group. The sites subtract it from the scores of other records
+    (gcfcp summarize --by group --shape), so that the promise is proved and the sets stay small. The
+    predictor that gcfcp calibrate writes carries a shape too and can be given in its place.
+    """
+    import gcfcp
+
+    inputs.check_output(output, force, as_json)
+    loaded = inputs.load_summaries(summaries, known_keys)
+    made = gcfcp.fit_shape(loaded, alpha, inputs.mixture_of(mixture))
+    inputs.write(output, made.to_json().encode(), force)
+    if as_json:
+        console.show_json({"file": output, **printing.shape_values(made)})
+        return
+    for name, coefficient in zip(made.groups.names, made.coefficients, strict=True):
+        console.note(f"  {name}: {coefficient:+.6g}")
+    console.note(
+        f"made from {printing.clients(len(loaded))}; it can be used with other records of theirs"
+    )
+
+
 @app.command(epilog="Example: gcfcp calibrate site-*.gcfcp --alpha 0.1 -o predictor.json")
 def calibrate(
     summaries: Summaries,
@@ -111,8 +148,10 @@ def calibrate(
     alpha: Alpha = 0.1,
     mixture: MixtureText = "proportional",
     merge: MergeWay = Merge.POOL,
-    rule: RuleName = Rule.SIMULTANEOUS,
+    rule: RuleName = None,
     correction: CorrectionName = Correction.SHARP,
+    shape: ShapeFile = None,
+    confidence: PredictorConfidence = None,
     delta: Annotated[
         float | None,
         typer.Option(
@@ -142,9 +181,11 @@ def calibrate(
         alpha,
         inputs.mixture_of(mixture),
         merge.value,
-        rule=rule.value,
+        rule=rule and rule.value,
         correction=correction.value,
         delta=delta,
+        shape=shape,
+        confidence=confidence,
     )
     predictor = gcfcp.Predictor(loaded[0].score, result)
     inputs.write(output, predictor.to_json(coreset=coreset).encode(), force)
@@ -298,6 +339,7 @@ def _beside(found: AuditReport, name: str, audits: Sequence[Audit]) -> Mixture:
 def _plan_for(predictor: Predictor, files: Sequence[str]) -> Plan:
     """What `plan` says of the summaries in these files, for the promise of the predictor."""
     import gcfcp
+    from gcfcp import codec
 
     made = predictor.provenance
     correction = made.get("correction")
@@ -307,6 +349,8 @@ def _plan_for(predictor: Predictor, files: Sequence[str]) -> Plan:
         made.get("mixture", "proportional"),
         made.get("merge", "pool"),
         rule=predictor.threshold_table.rule,
+        shape=getattr(predictor.threshold_table.source, "shape", None),
+        confidence=codec.number(made.get("confidence")),
         # A predictor of 0.1.0 says nothing of it, and has the paper's.
         correction=correction.get("kind", "sharp") if isinstance(correction, dict) else "paper",
         delta=made.get("recompression_delta"),

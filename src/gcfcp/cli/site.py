@@ -9,6 +9,7 @@ import typer
 
 from gcfcp.cli import console, inputs, printing
 from gcfcp.cli.options import (
+    Cells,
     Client,
     Data,
     Force,
@@ -26,6 +27,8 @@ from gcfcp.cli.options import (
 from gcfcp.errors import GCFCPError
 
 if TYPE_CHECKING:
+    from numpy.random import Generator
+
     from gcfcp.tables import Rows
 
 
@@ -59,6 +62,39 @@ def summarize(
         ),
     ] = Representation.UPPER,
     min_count: MinCount = 1,
+    by: Annotated[
+        Cells | None,
+        typer.Option(
+            metavar="CELLS",
+            help="What the summary describes: atom (each combination of groups, for the "
+            "simultaneous rule) or group (each group, which stays useful with --min-count). By "
+            "default it is group if --min-count is above 1 or --shape is given, and atom "
+            "otherwise; all sites must choose the same.",
+        ),
+    ] = None,
+    shape: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="A shape, or last quarter's predictor, to subtract from the scores by group. It "
+            "must come from other records than these.",
+        ),
+    ] = None,
+    holdout: Annotated[
+        float | None,
+        typer.Option(
+            help="The share of the records, drawn at random, that goes into --shape-part and not "
+            "into the output, such as 0.3."
+        ),
+    ] = None,
+    shape_part: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --holdout, the file for the summary by atom of the records that were drawn; "
+            "gcfcp shape makes a shape of it.",
+        ),
+    ] = None,
     model: Annotated[
         str | None, typer.Option(help="A fingerprint of the model, the same at every site.")
     ] = None,
@@ -93,8 +129,10 @@ def summarize(
     """
     from gcfcp import tables
     from gcfcp.groups import Groups
+    from gcfcp.summary import Making
 
     inputs.check_output(output, force, as_json)
+    drawn = _holdout(holdout, shape_part, output, seed, force)
     family = Groups.from_toml(groups)
     parameters: dict[str, Any] = {}
     if score in (ScoreName.APS, ScoreName.RAPS):
@@ -102,24 +140,59 @@ def summarize(
     if score is ScoreName.RAPS:
         parameters |= {"lam": lam, "k_reg": k_reg}
     with tables.open_table(data) as table, console.progress(f"reading {data}") as advance:
-        by = tables.scoring(table, None if score is None else score.value, **parameters)
-        summary, rows = tables.summarize_table(
-            table,
-            by,
+        scoring = tables.scoring(table, None if score is None else score.value, **parameters)
+        making = Making(
             groups=family,
             client=client,
             delta=delta,
             representative=representative.value,
             min_count=min_count,
+            score=scoring.score,
             model=model,
             absent=absent or (),
+            by=_cells(by, min_count, shape),
+            shape=shape,
+        )
+        (*parts, summary), rows = tables.summarize_table(
+            table,
+            scoring,
+            making,
             missing=missing.value,
-            rng=inputs.generator_of(by.score, seed),
+            rng=inputs.generator_of(scoring.score, seed),
+            holdout=holdout,
+            holdout_rng=drawn,
             progress=advance,
         )
+    if by is None and making.by == "group" and shape is None and not as_json:
+        console.note("by group, because min_count is above 1; --by atom describes combinations")
+    for part in parts:
+        inputs.write(str(shape_part), part.to_bytes(), force)
+        if not as_json:
+            console.note(f"{shape_part} has {part.n:,} records to make a shape of, by atom")
     values = {"score": summary.score, **asdict(summary.disclosure)}
     text = f"score {summary.score}; {summary.disclosure}"
     _finish(output, summary.to_bytes(), force, as_json, rows, values, text)
+
+
+def _cells(by: Cells | None, min_count: int, shape: str | None) -> str:
+    """What the summary describes, if the user did not say it."""
+    if by is not None:
+        return by.value
+    return "group" if min_count > 1 or shape is not None else "atom"
+
+
+def _holdout(
+    holdout: float | None, shape_part: str | None, output: str, seed: int | None, force: bool
+) -> Generator | None:
+    """The generator that draws the shape part; None if nothing is held out."""
+    if (holdout is None) != (shape_part is None):
+        raise GCFCPError("--holdout and --shape-part belong together: give both or neither")
+    if holdout is None or shape_part is None:
+        return None
+    if shape_part == output:
+        raise GCFCPError("--shape-part and the output are the same file: give two names")
+    inputs.check_output(shape_part, force)
+    return inputs.seeded(seed, "the holdout")
 
 
 def _finish(
@@ -151,7 +224,8 @@ def inspect(
     file: Annotated[
         str,
         typer.Argument(
-            metavar="FILE", help="A summary, an audit or a predictor; - reads standard input."
+            metavar="FILE",
+            help="A summary, an audit, a shape or a predictor; - reads standard input.",
         ),
     ],
     as_json: Json = False,
@@ -159,6 +233,7 @@ def inspect(
     """Show what a file discloses, before you send it."""
     from gcfcp.audit import Audit
     from gcfcp.prediction import Predictor
+    from gcfcp.shape import Shape
     from gcfcp.summary import ClientSummary
 
     if not as_json:
@@ -169,10 +244,14 @@ def inspect(
     elif data[:5] == b"GCFCP":
         printing.show_summary(ClientSummary.from_bytes(data, name), as_json)
     elif data.lstrip()[:1] == b"{":
-        printing.show_predictor(Predictor.from_json(data, name), data, as_json)
+        if b'"gcfcp shape"' in data[:200]:
+            printing.show_shape(Shape.from_json(data, name), data, as_json)
+        else:
+            printing.show_predictor(Predictor.from_json(data, name), data, as_json)
     else:
         raise GCFCPError(
-            f"{name} is neither a summary nor an audit nor a predictor: give a file that gcfcp made"
+            f"{name} is neither a summary, an audit, a shape nor a predictor: give a file that "
+            "gcfcp made"
         )
 
 

@@ -48,7 +48,8 @@ from gcfcp.flower.roster import read_roster
 from gcfcp.flower.server import Target
 from gcfcp.groups import Groups
 from gcfcp.prediction import Predictor
-from gcfcp.summary import ClientSummary
+from gcfcp.shape import Shape
+from gcfcp.summary import ClientSummary, Making
 
 # --- a site --------------------------------------------------------------------------------------
 
@@ -99,16 +100,23 @@ def _load_summary(question: Question, node: NodeConfig) -> ClientSummary:
 def _load_data(question: Question, node: NodeConfig) -> ClientSummary:
     """The summary of the site's table; byte for byte what `gcfcp summarize` makes of it."""
     with tables.open_table(_text(node, "data")) as table:
-        summary, _ = tables.summarize_table(
-            table,
-            tables.scoring(table, question.score_name, **question.parameters),
+        scoring = tables.scoring(table, question.score_name, **question.parameters)
+        making = Making(
             groups=question.groups,
             client=client_side.name_of(node),
             delta=question.delta,
-            representative=question.representative,  # type: ignore[arg-type]
+            representative=checks.representative(question.representative),
             min_count=question.min_count,
+            score=scoring.score,
             model=question.model,
             absent=_absent(node),
+            by=str(question.by),
+            shape=question.shape,
+        )
+        (summary,), _ = tables.summarize_table(
+            table,
+            scoring,
+            making,
             missing=str(node.get("missing", "error")),
             rng=_generator(question, node),
         )
@@ -153,12 +161,15 @@ def setup_of(run: Mapping[str, Any]) -> tuple[Question, Target, Terms, Path]:
         delta=_number(run, "delta", 250),
         representative=str(run.get("representative", "upper")),
         min_count=_whole(run, "min-count", 10),
+        by=run.get("by") or None,
+        shape=Shape.load(_text(run, "shape")) if run.get("shape") else None,
     )
     target = Target(
         alpha=_number(run, "alpha", 0.1),
         mixture=mixture.parse(str(run.get("mixture", "proportional")), codec.read),
         merge=str(run.get("merge", "pool")),
-        rule=str(run.get("rule", "simultaneous")),
+        rule=run.get("rule") or None,
+        confidence=_number(run, "confidence", 0) or None,
         correction=str(run.get("correction", "sharp")),
         coreset=checks.flag("coreset", run.get("coreset", True)),
         audit=checks.flag("audit", run.get("audit", False)),

@@ -33,6 +33,7 @@ from gcfcp.flower import protocol
 from gcfcp.flower.protocol import Code, Question, Refusal, Request
 from gcfcp.groups import Groups
 from gcfcp.prediction import Predictor
+from gcfcp.shape import Shape
 from gcfcp.summary import ClientSummary
 
 NodeConfig = Mapping[str, Any]
@@ -227,11 +228,13 @@ def _summary(request: Request, site: Site, node: NodeConfig) -> bytes:
             groups=question.groups,
             client=site.client,
             delta=question.delta,
-            representative=question.representative,  # type: ignore[arg-type]
+            representative=checks.representative(question.representative),
             min_count=question.min_count,
             score=question.score,
             model=question.model,
             absent=absent,
+            by=str(question.by),
+            shape=question.shape,
         )
     # A summary that was made beforehand must be exactly what the policy has just allowed.
     if summary.client != site.client or differences(summary, question):
@@ -284,12 +287,19 @@ def differences(summary: ClientSummary, question: Question) -> str:
         "delta": (summary.delta, question.delta),
         "representative": (summary.representative, question.representative),
         "min_count": (summary.min_count, question.min_count),
+        "by": (summary.by, question.by),
+        "shape": (_mark(summary.shape), _mark(question.shape)),
     }
     return "; ".join(
         f"{what} is {theirs!r:.60}, but {ours!r:.60} was asked for"
         for what, (theirs, ours) in pairs.items()
         if theirs != ours
     )
+
+
+def _mark(shape: Shape | None) -> str | None:
+    """What tells a shape from others."""
+    return None if shape is None else shape.fingerprint
 
 
 def _enter(ledger: Path, request: Request, payload: bytes) -> None:

@@ -20,6 +20,8 @@ from typing import Any
 from gcfcp import checks, scores
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups
+from gcfcp.shape import Shape, as_shape
+from gcfcp.summary import BY
 
 PROTOCOL = 1  # The version of the protocol, which every request and every reply names.
 SUMMARIZE, AUDIT = "summarize", "audit"  # These are the two things that a server can ask for.
@@ -120,6 +122,9 @@ class Question:
     representative: "upper" or "mean".
     min_count: Nothing that stands for fewer records than this leaves a site. The default is 10 and
     not 1, because over a network nobody looks at a summary before it leaves.
+    by: "atom" or "group". By default it is "group" if min_count is above 1, because groups have
+    more records than combinations of groups, and "atom" otherwise.
+    shape: With by="group", the shape that the sites subtract from their scores, or None.
     """
 
     groups: Groups
@@ -128,6 +133,8 @@ class Question:
     delta: float = 250
     representative: str = "upper"
     min_count: int = 10
+    by: str | None = None
+    shape: Shape | None = None
     parameters: Mapping[str, Any] = field(init=False)
     score_name: str = field(init=False)
 
@@ -142,6 +149,12 @@ class Question:
         object.__setattr__(self, "delta", checks.delta(self.delta))
         object.__setattr__(self, "representative", checks.representative(self.representative))
         object.__setattr__(self, "min_count", checks.min_count(self.min_count))
+        usual = "group" if self.min_count > 1 or self.shape is not None else "atom"
+        by = checks.choice("by", usual if self.by is None else self.by, *BY)
+        object.__setattr__(self, "by", by)
+        object.__setattr__(self, "shape", as_shape(self.shape, self.groups))
+        if by == "atom" and self.shape is not None:
+            raise GCFCPError("a summary by atom takes no shape: ask with by='group'")
 
     def to_json(self) -> dict[str, Any]:
         """The question in plain values; equal questions give equal values."""
@@ -153,19 +166,24 @@ class Question:
             "delta": self.delta,
             "representative": self.representative,
             "min_count": self.min_count,
+            "by": self.by,
+            "shape": self.shape and self.shape.values,
         }
 
     @classmethod
     def from_json(cls, data: Any) -> Question:
         """The question in plain values from any server; a GCFCPError if it makes no sense."""
         try:
+            groups, shape = Groups.from_dict(data, "groups"), data.get("shape")
             return cls(
-                groups=Groups.from_dict(data, "groups"),
+                groups=groups,
                 score=score_of(data["score"], data["parameters"]),
                 model=data["model"],
                 delta=data["delta"],
                 representative=data["representative"],
                 min_count=data["min_count"],
+                by=data.get("by", "atom"),  # A server of 0.1.0 knows no other.
+                shape=None if shape is None else Shape.from_values(groups, shape),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise GCFCPError(f"this is not a question: {type(error).__name__}") from None

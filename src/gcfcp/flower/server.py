@@ -50,9 +50,9 @@ REPORTED = 20_000  # For more clients than this, no report is written.
 class Target:
     """What to calibrate for, and what to do with the result.
 
-    alpha, mixture, merge, rule, correction: As in `gcfcp.calibrate`. The mixture "proportional"
-    lets every record count the same, as if all records lay in one place, and "uniform" lets every
-    site count the same, however few records it has.
+    alpha, mixture, merge, rule, correction, confidence: As in `gcfcp.calibrate`. The mixture
+    "proportional" lets every record count the same, as if all records lay in one place, and
+    "uniform" lets every site count the same, however few records it has.
     coreset: Whether the predictor carries the pooled centroids, as in `Predictor.save`. If there
     is an audit, the clients get them with the predictor.
     audit: Whether the clients are asked for an audit of the predictor afterwards. It is about the
@@ -62,8 +62,9 @@ class Target:
     alpha: float = 0.1
     mixture: Mixture = "proportional"
     merge: str = "pool"
-    rule: str = "simultaneous"
+    rule: str | None = None
     correction: str = "sharp"
+    confidence: float | None = None
     coreset: bool = True
     audit: bool = False
 
@@ -71,7 +72,10 @@ class Target:
         # What is wrong here must be said before the clients are asked, and not after it.
         object.__setattr__(self, "alpha", float(checks.alpha(self.alpha)))
         checks.choice("merge", self.merge, *MERGES)
-        checks.choice("rule", self.rule, *RULES)
+        if self.rule is not None:
+            checks.choice("rule", self.rule, *RULES)
+        if self.confidence is not None:
+            checks.probability("confidence", self.confidence)
         checks.choice("correction", self.correction, *CORRECTIONS)
         mixtures.check(self.mixture)
 
@@ -139,6 +143,7 @@ def conduct(
     say: It shows a line of progress.
     """
     check_mixture(target, terms)
+    check_rule(question, target)
     round_ = _Round(grid, question, target, terms, Store(output, question), say)
     try:
         return round_.run()
@@ -161,6 +166,15 @@ def check_mixture(target: Target, terms: Terms) -> None:
         raise GCFCPError(
             f"the mixture and the roster differ in {', '.join(map(repr, odd[:5]))}: both must name "
             "the same clients"
+        )
+
+
+def check_rule(question: Question, target: Target) -> None:
+    """Refuse a rule that the summaries could not be calibrated with, before anyone is asked."""
+    if target.rule == "simultaneous" and (question.by == "group" or target.confidence is not None):
+        raise GCFCPError(
+            "rule='simultaneous' needs summaries by atom and no confidence: ask with by='atom', or "
+            "use rule='max'"
         )
 
 
@@ -332,6 +346,7 @@ class _Round:
                 self.target.merge,
                 rule=self.target.rule,
                 correction=self.target.correction,
+                confidence=self.target.confidence,
             )
         for warning in caught:
             self._note(str(warning.message))
@@ -357,7 +372,13 @@ class _Round:
             return
         plan = None
         if any(atom.reason is not None for atom in calibration.atoms):
-            plan = gcfcp.plan(calibration.summaries, calibration.alpha, calibration.mixture)
+            plan = gcfcp.plan(
+                calibration.summaries,
+                calibration.alpha,
+                calibration.mixture,
+                rule=calibration.rule,
+                confidence=calibration.confidence,
+            )
         page = report.render(predictor, audit, plan=plan, command="flwr run (gcfcp.flower)")
         self._write("report.html", page.encode())
 
@@ -474,6 +495,7 @@ class _Round:
                 "merge": self.target.merge,
                 "rule": self.target.rule,
                 "correction": self.target.correction,
+                "confidence": self.target.confidence,
             },
             "terms": {
                 "deadline": terms.deadline,

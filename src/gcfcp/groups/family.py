@@ -223,6 +223,15 @@ class Groups:
         return (self.predicates or ("",) * len(self.others)) + ("",) * len(self.sites)
 
     @cached_property
+    def everyone(self) -> Bools:
+        """Which groups every row belongs to by definition, (G,): those whose condition is TRUE.
+
+        The rows of a site also belong to the group of that site by definition, and to that of no
+        other site; this is not counted here.
+        """
+        return np.array([c.strip().upper() == "TRUE" for c in self.conditions], dtype=np.bool_)
+
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """The columns that `membership` reads, each of them once, in the order of first use.
 

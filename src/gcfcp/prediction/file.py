@@ -7,7 +7,16 @@ Its entries are `format`, `version`, `library`, `score`, `groups`, `alpha`, `rul
 - `coreset`: the scores and weights by atom, from which atoms that were not seen are solved;
 - `charge`, in the coreset: what the test point weighs, if that depends on the atom;
 - `hopeless`: the groups that have no finite threshold because of suppressed records;
+- `next_shape`: a shape for the next calibration, fitted to the records of this one: one coefficient
+  for each group, and the fingerprints of the summaries that it was made from (see `gcfcp.shape`);
 - `provenance`: the clients, their sizes, the mixture, the guarantees and the fingerprints.
+
+Version 2 is for calibrations by group, and for those with a shape. It has two entries more:
+
+- `by`: "atom" or "group". By group, `table` has one object for each group, in their order, and its
+  `threshold` is the level of the group;
+- `shape`: the shape that was subtracted from the scores, or null. `group_thresholds` are then
+  levels, and b(x) is added to the largest level of a row's groups.
 
 Infinity is written as "inf".
 
@@ -34,6 +43,7 @@ from gcfcp.arrays import Bools, Floats
 from gcfcp.calibration import AtomRecord
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups
+from gcfcp.shape import Shape
 from gcfcp.solver import Coreset
 from gcfcp.thresholds import (
     ByGroup,
@@ -46,7 +56,8 @@ from gcfcp.thresholds import (
 )
 from gcfcp.version import LIBRARY
 
-_FORMAT, _VERSION = "gcfcp predictor", 1
+_FORMAT = "gcfcp predictor"
+_PLAIN, _BY_GROUP_OR_SHAPED = 1, 2
 _HEAVIEST = 2.0**200  # The weights of a file add up to less, so that their products are finite.
 _EXPANSION = 100  # A membership matrix may take this many bytes for each byte of its file.
 
@@ -61,6 +72,8 @@ class Saved:
     score: tuple[str, dict[str, Any]]  # The name of the score and its parameters.
     library: str  # The library that wrote the file, with its version.
     fingerprint: str  # The SHA-256 of the file, in hexadecimal digits.
+    by: str = "atom"  # What `atoms` are: atoms or groups.
+    next_shape: Shape | None = None  # A shape for the next calibration, if the file has one.
 
 
 # --- Writing -------------------------------------------------------------------------------------
@@ -74,24 +87,32 @@ def to_text(
     library: str = LIBRARY,
     *,
     coreset: bool = True,
+    by: str = "atom",
+    next_shape: Shape | None = None,
 ) -> str:
     """The file's text. Each entry of a long list has its own line, so that it is easy to read.
 
     - `atoms`: One record for each atom of the table, or None if there are none.
     - `score`: The name of the score and its parameters.
     - `coreset`: Whether the coreset is written.
+    - `by`: What `atoms` are: "atom" or "group".
+    - `next_shape`: A shape for the next calibration, if there is one.
     """
     name, parameters = score
+    shape = getattr(table.source, "shape", None)
+    newer = {"by": by, "shape": shape and shape.values} if by == "group" or shape else {}
     values = {
         "format": _FORMAT,
-        "version": _VERSION,
+        "version": _BY_GROUP_OR_SHAPED if newer else _PLAIN,
         "library": library,
         "score": {"name": name, "parameters": parameters},
         "groups": table.groups.to_dict(),
         "alpha": str(table.alpha),
         "rule": table.rule,
-        "table": _entries(table, atoms),
+        **newer,
+        "table": _group_entries(atoms or ()) if by == "group" else _entries(table, atoms),
         **_source_to_json(table, coreset),
+        **({} if next_shape is None else {"next_shape": next_shape.values}),
         "provenance": provenance,
     }
     return codec.to_json(values) + "\n"
@@ -103,12 +124,19 @@ def _entries(table: ThresholdTable, atoms: Sequence[AtomRecord] | None) -> list[
     thresholds = table.thresholds_by_atom.tolist()
     for i, (row, threshold) in enumerate(zip(table.membership, thresholds, strict=True)):
         entry = {"groups": list(table.groups.names_of(row)), "threshold": threshold}
-        if atoms is not None:
-            entry |= {"count": atoms[i].count, "weight": atoms[i].weight}
-            if atoms[i].reason is not None:
-                entry["reason"] = atoms[i].reason
-        entries.append(entry)
+        entries.append(entry if atoms is None else entry | _counts(atoms[i]))
     return entries
+
+
+def _group_entries(records: Sequence[AtomRecord]) -> list[dict[str, Any]]:
+    """The same by group: one object for each group, with its level."""
+    return [{"groups": list(r.groups), "threshold": r.threshold} | _counts(r) for r in records]
+
+
+def _counts(record: AtomRecord) -> dict[str, Any]:
+    """Count, weight and reason of an entry."""
+    found: dict[str, Any] = {"count": record.count, "weight": record.weight}
+    return found if record.reason is None else found | {"reason": record.reason}
 
 
 def _source_to_json(table: ThresholdTable, coreset: bool) -> dict[str, Any]:
@@ -170,10 +198,11 @@ def from_text(text: str | bytes, name: str) -> Saved:
         raise GCFCPError(f"{name} is not a predictor: it is not JSON") from None
     if not isinstance(data, dict) or data.get("format") != _FORMAT:
         raise GCFCPError(f"{name} is not a predictor: give a file that Predictor.save wrote")
-    if data.get("version") != _VERSION:
+    if type(data.get("version")) is not int or not 1 <= data["version"] <= _BY_GROUP_OR_SHAPED:
         raise GCFCPError(
-            f"{name} has format version {data.get('version')!r:.20}, and this gcfcp reads version "
-            f"{_VERSION}: save the predictor again with this gcfcp, or use the gcfcp that wrote it"
+            f"{name} has format version {data.get('version')!r:.20}, and this gcfcp reads versions "
+            f"1 to {_BY_GROUP_OR_SHAPED}: save the predictor again with this gcfcp, or use the "
+            "gcfcp that wrote it"
         )
     with codec.reading(name, "predictor"):
         return _saved(data, text.encode() if isinstance(text, str) else bytes(text))
@@ -187,9 +216,12 @@ def _saved(data: dict[str, Any], raw: bytes) -> Saved:
     provenance = data["provenance"]
     if not isinstance(provenance, dict):
         raise GCFCPError("its provenance is not a JSON object")
+    by, next_shape = _by(data), data.get("next_shape")
     return Saved(
         threshold_table=table,
-        atoms=_records_from_json(data["table"], table),
+        atoms=_records_from_json(data["table"]),
+        by=by,
+        next_shape=None if next_shape is None else Shape.from_values(table.groups, next_shape),
         provenance=provenance,
         score=(score, parameters),
         library=checks.name("library", data.get("library", LIBRARY)),
@@ -203,6 +235,12 @@ def _table_from_json(data: dict[str, Any], size: int) -> ThresholdTable:
     membership = _membership(data["table"], groups, size)
     thresholds = np.array([_number(entry["threshold"]) for entry in data["table"]])
     alpha, rule = _alpha(data["alpha"]), data["rule"]
+    if _by(data) == "group":
+        if rule != "max" or not np.array_equal(membership, np.eye(len(groups), dtype=bool)):
+            raise GCFCPError(
+                "by group, the rule must be 'max', and the table must list each group in order"
+            )
+        membership, thresholds = membership[:0], thresholds[:0]
     if rule == "constant" and not len(membership):
         raise GCFCPError("rule 'constant' needs at least one atom in the table")
     if rule != "constant" and not membership.any(axis=1).all():
@@ -230,11 +268,16 @@ def _source_from_json(
     hopeless = None
     if data["hopeless"] is not None:
         hopeless = _membership([{"groups": data["hopeless"]}], groups, size)[0]
+    shape = None
+    if data["version"] == _BY_GROUP_OR_SHAPED and data["shape"] is not None:
+        shape = Shape.from_values(groups, data["shape"])
+        if rule != "max":
+            raise GCFCPError("only rule 'max' can have a shape")
     if by_group is not None:
         numbers = _numbers(by_group)
         if len(numbers) != len(groups):
             raise GCFCPError("group_thresholds must hold one number for each group")
-        return ByGroup(rule, numbers)
+        return ByGroup(rule, numbers, shape)
     if rule == "constant":
         return Constant(float(thresholds[0]))
     if coreset is None:
@@ -290,12 +333,20 @@ def _alpha(text: Any) -> Fraction:
     return checks.alpha(Fraction(text))
 
 
-def _records_from_json(entries: Any, table: ThresholdTable) -> tuple[AtomRecord, ...] | None:
-    """One record for each atom; None unless every entry has a count and a weight."""
+def _by(data: dict[str, Any]) -> str:
+    """What the entries of the table are: atoms, or groups in a file of version 2."""
+    if data["version"] == _PLAIN:
+        return "atom"
+    return checks.choice("by", data["by"], "atom", "group")
+
+
+def _records_from_json(entries: Any) -> tuple[AtomRecord, ...] | None:
+    """One record for each entry; None unless every entry has a count and a weight."""
     if not all("count" in entry and "weight" in entry for entry in entries):
         return None
     records = []
-    for entry, threshold in zip(entries, table.thresholds_by_atom.tolist(), strict=True):
+    for entry in entries:
+        threshold = _number(entry["threshold"])
         count, weight, reason = entry["count"], _number(entry["weight"]), entry.get("reason")
         if type(count) is not int or count < 0 or not 0 <= weight < math.inf:
             raise GCFCPError(

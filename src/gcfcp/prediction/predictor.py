@@ -28,8 +28,13 @@ from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups
 from gcfcp.prediction.file import Saved, from_text, to_text
 from gcfcp.prediction.provenance import provenance_of
+from gcfcp.shape import Shape
 from gcfcp.thresholds import ThresholdTable
 from gcfcp.version import LIBRARY
+
+SHAPED_GROUPS = 64
+"""With more groups than this, a predictor's file carries no shape, which would take a fit of its
+own."""
 
 # The scores of this library whose predictions are class probabilities.
 _PROBABILITY_SCORES = (scores.THR, scores.APS, scores.RAPS)
@@ -89,6 +94,31 @@ class Predictor:
     def records(self) -> tuple[AtomRecord, ...] | None:
         """The older name of `atoms`."""
         return self.atoms
+
+    @property
+    def by(self) -> str:
+        """What `atoms` are: atoms, or groups if the calibration was by group."""
+        return str(getattr(self.calibration, "by", "atom"))
+
+    @cached_property
+    def shape(self) -> Shape:
+        """A shape for the next calibration, of other records; see `Calibration.shape`."""
+        found = self._next_shape()
+        if found is None:
+            raise GCFCPError(
+                "this predictor carries no shape: make one of the summaries with gcfcp.fit_shape"
+            )
+        return found
+
+    def _next_shape(self) -> Shape | None:
+        """The shape that the file carries. None if there is none, or if it would cost too much."""
+        made = self.calibration
+        if not isinstance(made, Calibration):
+            return getattr(made, "next_shape", None)
+        if made.by == "group":
+            return made.used_shape
+        fits = len(made.groups) <= SHAPED_GROUPS and np.isfinite(made.coreset.values).any()
+        return made.shape if fits else None
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
@@ -254,6 +284,8 @@ class Predictor:
             self.provenance,
             getattr(self.calibration, "library", LIBRARY),
             coreset=coreset,
+            by=self.by,
+            next_shape=self._next_shape(),
         )
 
     @classmethod

@@ -171,6 +171,17 @@ class Solver:
             pieces = fine.coarser(stride)
             walk.at[0, basis] = resting // stride
 
+    def coefficients(self) -> Floats:
+        """beta of the optimum without a test point, float (G,), up to rounding.
+
+        A column that depends on others has the coefficient 0. Scores of +inf must not be there.
+        """
+        basis = self._base.basis[0]
+        scores = self.coreset.values[self._pieces.start[basis] + self._base.at[0, basis]]
+        found = np.zeros(self.coreset.membership.shape[1])
+        found[self._columns] = np.linalg.solve(self._pieces.rows[basis], scores)
+        return found
+
     def solve(self, rows: Bools, t: Floats | None = None) -> list[Solution]:
         """S* of the atoms with membership `rows`, (m, G).
 

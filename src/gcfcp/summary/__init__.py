@@ -3,6 +3,7 @@
 | module       | what it is for                                                |
 |--------------|---------------------------------------------------------------|
 | `client`     | `summarize`: makes a summary of scores and memberships        |
+| `cells`      | which counts may leave, so that small cells cannot be told    |
 | `summary`    | `ClientSummary`: the summary itself, and what must hold in it |
 | `disclosure` | what a summary tells about the records behind it              |
 | `layout`     | the bytes of a summary                                        |
@@ -10,17 +11,28 @@
 """
 
 from gcfcp.summary import signatures
-from gcfcp.summary.client import assemble, declared, refuse_absent, rounding_limit, summarize
+from gcfcp.summary.client import (
+    Making,
+    assemble,
+    assemble_groups,
+    held_out,
+    refuse_empty,
+    refuse_sources,
+    summarize,
+)
 from gcfcp.summary.disclosure import Disclosure
-from gcfcp.summary.summary import ClientSummary
+from gcfcp.summary.summary import BY, ClientSummary
 
 __all__ = [
+    "BY",
     "ClientSummary",
     "Disclosure",
+    "Making",
     "assemble",
-    "declared",
-    "refuse_absent",
-    "rounding_limit",
+    "assemble_groups",
+    "held_out",
+    "refuse_empty",
+    "refuse_sources",
     "signatures",
     "summarize",
 ]

@@ -1,49 +1,98 @@
 """The client's side of Algorithm 1: it turns scores and memberships into a small summary.
 
-`summarize` divides the scores by atom, compresses those of each atom into a T-Digest of plain
+`summarize` divides the scores into cells, compresses those of each cell into a T-Digest of plain
 counts, and returns a `ClientSummary`. Nothing else leaves the site.
 
-Disclosure control: With `min_count=m` every centroid stands for at least m records, and an atom of
-fewer than m records is suppressed, which means that it is not described. The promise must hold for
-suppressed records too. The summary therefore states an upper bound on their number in each group,
-and the server treats them as scores of +inf.
+- By atom, as in the paper, a cell is an atom: the records that belong to exactly the same groups.
+- By group a cell is a group, and a record is in the cell of each of its groups. Its score is the
+  residual s - b(x), if a shape b is given (see `gcfcp.shape`).
 
-- The bound of a group is the next multiple of m above the number of its suppressed records, but at
-  most the number of all suppressed records. With m = 5 and 100 suppressed records, a group that has
-  0 to 4 of them has the bound 5, and one that has 5 to 9 has the bound 10. The bound is 0 for a
-  group to which no record of the client belongs, and for all groups if nothing is suppressed.
+Disclosure control: With `min_count=m` every centroid stands for at least m records, and a cell of
+fewer than m records is not described. The promise must hold for its records too. The summary
+therefore states an upper bound on their number in each group, and the server treats them as scores
+of +inf.
+
+- By group, a group of fewer than m records is hidden and charged m - 1, and counts that would tell
+  small cells by subtraction are lowered. `cells` says how, and why that is safe.
+- By atom, the bound of a group is the next multiple of m above the number of its suppressed
+  records, but at most the number of all suppressed records. With m = 5 and 100 suppressed records,
+  a group that has 0 to 4 of them has the bound 5, and one that has 5 to 9 has the bound 10. The
+  bound is 0 for a group to which no record of the client belongs, and for all groups if nothing is
+  suppressed. The number of suppressed records leaves the site.
 - With `upper` and m > 1 every representative is rounded up, so that it does not reveal the exact
   score of a record. There are three exceptions. A score of exactly 0 can be recognised
   (`Disclosure.exact_scores` counts these; see `digest.ROUNDED_BITS`). A score of +inf stays +inf. A
-  representative that would pass the score's upper limit, such as 1, becomes that limit.
-- A group that the client declares absent has no records there, so its bound is 0 as well. That the
-  client cannot have the group is then known to the server.
+  representative that would pass the score's upper limit, such as 1, becomes that limit. (Residuals
+  have no such limit.)
+- A group that the client declares absent has no records there, so its bound is 0. That the client
+  cannot have the group is then known to the server.
 - The number of records n_k always leaves the site, because the weight of the client depends on it.
-  So does the number of suppressed records.
 
-Cost: The scores of each atom are sorted once.
+Cost: The scores of each atom are sorted once. By group all scores are sorted once, and there is one
+pass over them for each group. A shape that was made from summaries costs one more summary, by atom:
+it shows whether these very records are behind the shape.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, overload
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import ArrayLike
 
 from gcfcp import checks
 from gcfcp import scores as known_scores
-from gcfcp.arrays import Bools, Ints
+from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.checks import Representative
-from gcfcp.digest import TDigest
+from gcfcp.digest import DigestBuilder, TDigest
 from gcfcp.errors import GCFCPError, GCFCPWarning
-from gcfcp.groups import Groups, find_atoms
-from gcfcp.summary.summary import ClientSummary
+from gcfcp.groups import Atoms, Groups, find_atoms
+from gcfcp.shape import as_shape, source_of
+from gcfcp.summary.cells import counted
+from gcfcp.summary.summary import BY, ClientSummary
 
 
+@overload
+def summarize(
+    scores: ArrayLike,
+    membership: Any,
+    *,
+    groups: Groups,
+    client: str,
+    delta: float = ...,
+    representative: Representative = ...,
+    min_count: int = ...,
+    score: Any = ...,
+    model: str | None = ...,
+    absent: Iterable[str] = ...,
+    by: str = ...,
+    shape: Any = ...,
+    holdout: None = ...,
+    rng: None = ...,
+) -> ClientSummary: ...
+@overload
+def summarize(
+    scores: ArrayLike,
+    membership: Any,
+    *,
+    groups: Groups,
+    client: str,
+    delta: float = ...,
+    representative: Representative = ...,
+    min_count: int = ...,
+    score: Any = ...,
+    model: str | None = ...,
+    absent: Iterable[str] = ...,
+    by: str = ...,
+    shape: Any = ...,
+    holdout: float,
+    rng: Generator,
+) -> tuple[ClientSummary, ClientSummary]: ...
 def summarize(
     scores: ArrayLike,
     membership: Any,
@@ -56,7 +105,11 @@ def summarize(
     score: Any = None,
     model: str | None = None,
     absent: Iterable[str] = (),
-) -> ClientSummary:
+    by: str = "atom",
+    shape: Any = None,
+    holdout: float | None = None,
+    rng: Generator | None = None,
+) -> ClientSummary | tuple[ClientSummary, ClientSummary]:
     """Summarise the calibration scores of one client: Algorithm 1, client side.
 
     - `scores`: The n_k nonconformity scores. +inf is allowed, and NaN is an error.
@@ -65,120 +118,321 @@ def summarize(
       the sites may be left out: they are filled in from `client`.
     - `groups`: The family of groups, which is the same for all clients.
     - `client`: The name of this client. If the groups have sites, it is one of them.
-    - `delta`: How fine the digests are: each atom has about delta / 2 clusters.
+    - `delta`: How fine the digests are: each cell has about delta / 2 clusters.
     - `representative`: What stands for a cluster: "upper", its largest score, which loses no
       coverage at any delta, or "mean", its mean, as in the paper.
-    - `min_count`: The smallest number of records that an atom or a cluster of the summary may stand
-      for. Smaller atoms are suppressed: they are not described, and count as scores of +inf.
+    - `min_count`: The smallest number of records that a cell or a cluster of the summary may stand
+      for. Smaller cells are not described, and count as scores of +inf.
     - `score`: The score that was used: one of `gcfcp.scores`, another object with a name, or a
       name.
     - `model`: A fingerprint of the model, in any form.
     - `absent`: The names of the groups that this client cannot have, now or later. A record that
       belongs to one of them is an error.
+    - `by`: "atom" describes each combination of groups that occurs, which every rule can use.
+      "group" describes each group. That is smaller, proved with any compression, and stays useful
+      with a `min_count`, because groups have more records than combinations of them.
+    - `shape`: With `by="group"`, the shape that is subtracted from the scores: a `Shape`, a
+      calibration or predictor made of other records, or the name of a file that holds one of them.
+    - `holdout`: The share of the records, drawn with `rng`, that goes into a summary of its own,
+      from which a shape can be made. The result is then a pair: the shape part, by atom, and the
+      level part of all other records.
 
-    The server refuses to calibrate summaries of different scores or models together.
+    Returns a `ClientSummary`, or a pair of them with `holdout`. The server refuses to calibrate
+    summaries of different scores, models, shapes or kinds together.
     """
-    if not isinstance(groups, Groups):
-        raise GCFCPError(
-            f"groups={groups!r:.60} is not a family of groups: give gcfcp.Groups([...])"
-        )
+    making = Making(
+        groups, client, delta, representative, min_count, score, model, absent, by, shape
+    )
     values = checks.scores("scores", scores)
-    absent = declared(groups, absent)
     matrix = groups.complete(membership, client) if groups.sites else groups.check(membership)
     if len(matrix) != len(values):
         raise GCFCPError(
             f"there are {len(values)} scores and {len(matrix)} membership rows: give one row for "
             "each score"
         )
-    refuse_absent(groups, absent, matrix)
-    atoms = find_atoms(matrix)
-    order = np.argsort(atoms.index, kind="stable")
-    values = values[order]
-    del order
-    return assemble(
-        [
-            values[end - count : end]
-            for end, count in zip(np.cumsum(atoms.counts), atoms.counts, strict=True)
-        ],
-        atoms.membership,
-        groups=groups,
-        client=client,
-        delta=delta,
-        representative=representative,
-        min_count=min_count,
-        score=score,
-        model=model,
-        absent=absent,
+    making.refuse_absent(matrix)
+    if holdout is None:
+        return _summary_of(values, matrix, making)
+    held = held_out(len(values), holdout, rng)
+    refuse_empty(bool(held.all()), not held.any(), holdout)
+    return (
+        _summary_of(values[held], matrix[held], making.for_shape()),
+        _summary_of(values[~held], matrix[~held], making),
     )
 
 
-def assemble(
-    by_atom: list[Any],
-    membership: Bools,
-    *,
-    groups: Groups,
-    client: str,
-    delta: float,
-    representative: Representative,
-    min_count: int,
-    score: Any,
-    model: str | None,
-    absent: Iterable[str] = (),
-) -> ClientSummary:
+def held_out(n: int, holdout: float, rng: Any) -> Bools:
+    """Which of n records go into the shape part: each by itself with probability `holdout`."""
+    share = checks.probability("holdout", holdout)
+    inside: Bools = checks.generator("rng", rng).random(n) < share
+    return inside
+
+
+def refuse_empty(no_level: bool, no_shape: bool, holdout: float) -> None:
+    """Raise an error if one of the two parts of a holdout has no records."""
+    if no_level or no_shape:
+        raise GCFCPError(
+            f"holdout={holdout:g} leaves the {'shape' if no_shape else 'level'} part without "
+            "records: gather more records, or choose another share"
+        )
+
+
+def _summary_of(values: Floats, matrix: Bools, making: Making) -> ClientSummary:
+    """The summary of checked scores and memberships."""
+    atoms = find_atoms(matrix)
+    if making.by == "atom":
+        return assemble(_divided(values, atoms), atoms.membership, making)
+    if making.shape is not None and making.shape.sources:
+        refuse_sources(_divided(values, atoms), atoms.membership, making)
+    residuals = making.residuals(values, atoms.membership, atoms.index)
+    order = np.argsort(residuals)
+    residuals, atom = residuals[order], atoms.index[order]
+    columns = np.ascontiguousarray(atoms.membership.T)
+    return assemble_groups(
+        lambda g: residuals[columns[g][atom]], atoms.membership, atoms.counts, making
+    )
+
+
+def _divided(values: Floats, atoms: Atoms) -> list[Floats]:
+    """The scores of each atom."""
+    values = values[np.argsort(atoms.index, kind="stable")]
+    return [
+        values[end - count : end]
+        for end, count in zip(np.cumsum(atoms.counts), atoms.counts, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class Making:
+    """How a summary is made: the arguments of `summarize`, checked."""
+
+    groups: Groups
+    client: str
+    delta: float = 250
+    representative: Representative = "upper"
+    min_count: int = 1
+    score: Any = None
+    model: str | None = None
+    absent: Any = ()  # The groups that are declared absent, in the order of the family.
+    by: str = "atom"
+    shape: Any = None  # A `Shape`, or None.
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.groups, Groups):
+            raise GCFCPError(
+                f"groups={self.groups!r:.60} is not a family of groups: give gcfcp.Groups([...])"
+            )
+        given = {
+            "client": checks.name("client", self.client),
+            "delta": checks.delta(self.delta),
+            "representative": checks.representative(self.representative),
+            "min_count": checks.min_count(self.min_count),
+            "absent": _declared(self.groups, self.absent),
+            "by": checks.choice("by", self.by, *BY),
+            "shape": as_shape(self.shape, self.groups),
+        }
+        if given["shape"] is not None and self.by == "atom":
+            raise GCFCPError(
+                "a summary by atom takes no shape: give by='group', or give the shape to calibrate"
+            )
+        for name, value in given.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def limit(self) -> float | None:
+        """The upper limit of the score, which rounding must not pass, or None if there is none.
+
+        Representatives are rounded up with `upper` and a `min_count` above 1. Those of a score that
+        is never above 1 are then not rounded beyond 1. The limit is None where nothing is rounded,
+        for scores without a known finite limit, and for residuals.
+        """
+        if self.representative != "upper" or self.min_count <= 1 or self.shape is not None:
+            return None
+        score = self.score
+        if isinstance(score, str) and score in known_scores.NAMES:
+            score = known_scores.from_name(score)
+        limit: Any = getattr(score, "upper", None)
+        return float(limit) if checks.is_number(limit) and math.isfinite(limit) else None
+
+    def for_shape(self) -> Making:
+        """How the shape part of the same site is made: by atom, whatever the level part is."""
+        return replace(self, by="atom", shape=None)
+
+    def builder(self, buffer: int) -> DigestBuilder:
+        """A builder of digests for a stream of scores."""
+        return DigestBuilder(
+            self.delta, self.representative, self.min_count, self.limit, buffer=buffer
+        )
+
+    def digest(self, scores: Any, without: int = 0) -> TDigest:
+        """The digest of one cell, from its ascending scores or from the builder that saw them.
+
+        - `without`: How many of the lowest scores are left out.
+        """
+        if isinstance(scores, DigestBuilder):
+            return scores.digest(without)
+        return TDigest.from_sorted(
+            scores[without:],
+            self.delta,
+            representative=self.representative,
+            min_count=self.min_count,
+            limit=self.limit,
+        )
+
+    def residuals(self, values: Floats, atoms: Bools, index: Any) -> Floats:
+        """The scores less the shape of their atoms; the scores themselves without a shape.
+
+        - `atoms`, `index`: The distinct rows (a, G), and which of them each score has.
+        """
+        if self.shape is None:
+            return values
+        with np.errstate(over="ignore"):
+            found: Floats = values - self.shape.of_atoms(atoms)[index]
+        checks.refuse_unusable("scores less their shape", found)
+        return found
+
+    def refuse_absent(self, membership: Bools, counts: Ints | None = None) -> None:
+        """Raise an error if a record belongs to a group that was declared absent.
+
+        - `counts`: How many records each row of `membership` stands for. By default each is one
+          record.
+        """
+        for name in self.absent:
+            inside = membership[:, self.groups.names.index(name)]
+            if inside.any():
+                number = int(inside.sum() if counts is None else counts[inside].sum())
+                first = f", the first at position {int(inside.argmax())}" if counts is None else ""
+                raise GCFCPError(
+                    f"{number} records belong to group {name!r}, which was declared absent{first}: "
+                    "correct these records, or do not declare the group absent"
+                )
+
+    def summary(self, cells: Bools, digests: Sequence[TDigest], **told: Any) -> ClientSummary:
+        """The summary of these cells (a, G) and their digests.
+
+        - `told`: n and what is told about records that are not described.
+        """
+        name, parameters = known_scores.describe(self.score)
+        return ClientSummary(
+            client=self.client,
+            delta=self.delta,
+            representative=self.representative,
+            groups=self.groups,
+            score=name,
+            parameters=parameters,
+            model=self.model,
+            min_count=self.min_count,
+            members=((self.client, told["n"]),),
+            membership=cells,
+            start=np.cumsum([0] + [len(d) for d in digests]),
+            values=np.concatenate([np.empty(0), *(d.means for d in digests)]),
+            counts=np.concatenate([np.empty(0), *(d.weights for d in digests)]).astype(np.int64),
+            errors=np.ceil([d.error_weight for d in digests]).astype(np.int64),
+            absent=self.absent,
+            by=self.by,
+            shape=self.shape,
+            **told,
+        )
+
+
+def assemble(by_atom: list[Any], membership: Bools, making: Making) -> ClientSummary:
     """The summary of scores that are already divided by atom.
 
     - `by_atom`: The scores of each atom, in the order of `membership`: an array, which is sorted in
       place here, or a `DigestBuilder` that has seen all of them.
     - `membership`: The atoms as distinct membership rows (a, G), in ascending order. If the groups
-      have sites, every row belongs to the site `client`.
-
-    The other arguments are those of `summarize`.
+      have sites, every row belongs to the site of the client.
     """
-    checks.name("client", client)
-    delta, min_count = checks.delta(delta), checks.min_count(min_count)
-    representative = checks.representative(representative)
-    name, parameters = known_scores.describe(score)
-    limit = rounding_limit(score, representative, min_count)
-    counts = np.array([s.count if hasattr(s, "digest") else len(s) for s in by_atom])
-    absent = declared(groups, absent)
-    refuse_absent(groups, absent, membership, counts)
+    min_count = making.min_count
+    counts = _sizes(by_atom)
+    making.refuse_absent(membership, counts)
     in_group, n = membership.any(axis=1), int(counts.sum())
-    if not in_group.all():
-        _warn_of_uncovered(client, int(counts[~in_group].sum()), n)
+    _warn_of_uncovered(making.client, int(counts[~in_group].sum()), n)
     # Fewer than min_count records in no group are suppressed like any small atom, because even
     # their number would describe them.
     small = counts < min_count
     kept = np.flatnonzero(in_group & ~small)
-    digests = [_digest(by_atom[i], delta, representative, min_count, limit) for i in kept]
     suppressed = int(counts[small].sum())
     hidden = counts[small] @ membership[small]
     # The bound is larger than the number, so that a group without hidden records cannot be told
     # from a group with some.
     bound = np.minimum((hidden // min_count + 1) * min_count, suppressed)
-    return ClientSummary(
-        client=client,
+    return making.summary(
+        membership[kept],
+        [making.digest(_ascending(by_atom[i])) for i in kept],
         n=n,
-        delta=delta,
-        representative=representative,
-        groups=groups,
-        score=name,
-        parameters=parameters,
-        model=model,
-        min_count=min_count,
         suppressed=suppressed,
         suppressed_groups=tuple(np.where(membership.any(axis=0), bound, 0).tolist()),
         uncovered=int(counts[~in_group & ~small].sum()),
-        members=((client, n),),
-        membership=membership[kept],
-        start=np.cumsum([0] + [len(d) for d in digests]),
-        values=np.concatenate([np.empty(0), *(d.means for d in digests)]),
-        counts=np.concatenate([np.empty(0), *(d.weights for d in digests)]).astype(np.int64),
-        errors=np.ceil([d.error_weight for d in digests]).astype(np.int64),
-        absent=absent,
     )
 
 
-def declared(groups: Groups, absent: Any) -> tuple[str, ...]:
+def assemble_groups(
+    scores_of: Callable[[int], Any], atoms: Bools, counts: Ints, making: Making
+) -> ClientSummary:
+    """The summary by group.
+
+    - `scores_of`: It gives the scores, or residuals, of a group by its place: an ascending array or
+      a `DigestBuilder`. It is asked for one group at a time, so that one is held at a time.
+    - `atoms`, `counts`: The distinct membership rows (a, G) of the records, and how many records
+      each of them has.
+    """
+    making.refuse_absent(atoms, counts)
+    in_group, n = atoms.any(axis=1), int(counts.sum())
+    _warn_of_uncovered(making.client, int(counts[~in_group].sum()), n)
+    groups = making.groups
+    own = np.array([making.client == site for site in groups.sites], dtype=bool)
+    not_absent = np.array([name not in making.absent for name in groups.others], dtype=bool)
+    told = counted(
+        atoms,
+        counts,
+        np.append(not_absent, own),
+        groups.everyone | np.append(np.zeros(len(not_absent), dtype=bool), own),
+        making.min_count,
+    )
+    # Keys are in ascending order if the last group comes first, because it has the lowest bit.
+    shown = np.flatnonzero(((counts @ atoms) > 0) & (told.bound == 0))[::-1].tolist()
+    return making.summary(
+        np.eye(len(groups), dtype=bool)[shown],
+        [making.digest(scores_of(g), int(told.lowered[g])) for g in shown],
+        n=n,
+        suppressed=0,
+        suppressed_groups=tuple(told.bound.tolist()),
+        uncovered=0,
+    )
+
+
+def refuse_sources(by_atom: list[Any], membership: Bools, making: Making) -> None:
+    """Raise an error if the shape was made from the summary of these very records.
+
+    A record must not be behind both the shape and the levels. What can be found here is a summary
+    by atom that was made with the same settings, or with a `min_count` of 1.
+    """
+    for min_count in {making.min_count, 1}:
+        before = replace(making.for_shape(), min_count=min_count)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GCFCPWarning)
+            data = assemble([part.copy() for part in by_atom], membership, before).to_bytes()
+        if source_of(data) in making.shape.sources:
+            raise GCFCPError(
+                f"{making.client}: the shape was made from these very records, so that nothing "
+                "would be promised: give records that the shape has not seen, or use holdout"
+            )
+
+
+def _ascending(scores: Any) -> Any:
+    """The scores of a cell, sorted in place; a builder stays as it is."""
+    if not isinstance(scores, DigestBuilder):
+        scores.sort()
+    return scores
+
+
+def _sizes(cells: list[Any]) -> Ints:
+    """How many records each cell has."""
+    return np.array([c.count if isinstance(c, DigestBuilder) else len(c) for c in cells])
+
+
+def _declared(groups: Groups, absent: Any) -> tuple[str, ...]:
     """The groups that a client declares absent, in the order of the family and each of them once.
 
     absent: Their names, in any order.
@@ -200,57 +454,12 @@ def declared(groups: Groups, absent: Any) -> tuple[str, ...]:
     return tuple(name for name in groups.others if name in given)
 
 
-def refuse_absent(
-    groups: Groups, absent: tuple[str, ...], membership: Bools, counts: Ints | None = None
-) -> None:
-    """Raise an error if a record belongs to a group that was declared absent.
-
-    - `absent`: The groups as `declared` gives them.
-    - `counts`: How many records each row of `membership` stands for. By default each is one record.
-    """
-    for name in absent:
-        inside = membership[:, groups.names.index(name)]
-        if inside.any():
-            number = int(inside.sum() if counts is None else counts[inside].sum())
-            first = f", the first at position {int(inside.argmax())}" if counts is None else ""
-            raise GCFCPError(
-                f"{number} records belong to group {name!r}, which was declared absent{first}: "
-                "correct these records, or do not declare the group absent"
-            )
-
-
 def _warn_of_uncovered(client: str, outside: int, n: int) -> None:
-    """Warn that `outside` of the n records of a client belong to no group."""
-    warnings.warn(
-        f"{client}: {outside} of {n} records belong to no group, so no coverage is promised for "
-        "them; Groups.with_all() adds a group that every record belongs to",
-        GCFCPWarning,
-        stacklevel=4,
-    )
-
-
-def rounding_limit(score: Any, representative: Representative, min_count: int) -> float | None:
-    """The upper limit of the score, which rounding must not pass, or None if there is none.
-
-    Representatives are rounded up with `upper` and a `min_count` above 1. Those of a score that is
-    never above 1 are then not rounded beyond 1. The limit is None where nothing is rounded, and for
-    scores without a known finite limit.
-    """
-    if representative != "upper" or min_count <= 1:
-        return None
-    if isinstance(score, str) and score in known_scores.NAMES:
-        score = known_scores.from_name(score)
-    limit: Any = getattr(score, "upper", None)
-    return float(limit) if checks.is_number(limit) and math.isfinite(limit) else None
-
-
-def _digest(
-    scores: Any, delta: float, representative: Representative, min_count: int, limit: float | None
-) -> TDigest:
-    """The digest of one atom, from its scores or from the builder that has seen them."""
-    if hasattr(scores, "digest"):
-        return scores.digest()  # type: ignore[no-any-return]
-    scores.sort()
-    return TDigest.from_sorted(
-        scores, delta, representative=representative, min_count=min_count, limit=limit
-    )
+    """Warn if some of the n records of a client belong to no group."""
+    if outside:
+        warnings.warn(
+            f"{client}: {outside} of {n} records belong to no group, so no coverage is promised "
+            "for them; Groups.with_all() adds a group that every record belongs to",
+            GCFCPWarning,
+            stacklevel=5,
+        )

@@ -23,25 +23,29 @@ class Disclosure:
 
     client: str
     records: int  # All records of the client, n_k.
-    atoms: int  # How many atoms are described.
+    atoms: int  # How many cells are described: atoms, or groups in a summary by group.
     centroids: int  # How many centroids describe them.
-    smallest_atom: int  # The records of the smallest atom that is described, or 0 without any.
+    smallest_atom: int  # The records of the smallest cell that is described, or 0 without any.
     smallest_centroid: int  # The records that the smallest centroid stands for, or 0 without any.
     exact_scores: int  # How many centroids are known to be the exact score of some record.
-    suppressed: int  # How many records are in atoms that are too small to be described.
-    uncovered: int  # How many records belong to no group.
-    min_count: int  # The smallest number of records that an atom or a centroid may stand for.
+    suppressed: int  # How many records are in atoms that are too small; not told by group.
+    uncovered: int  # How many records belong to no group; not told by group.
+    min_count: int  # The smallest number of records that a cell or a centroid may stand for.
     bytes: int  # The size of the file.
     absent: tuple[str, ...] = ()  # The groups of which the client says that it cannot have them.
     sites: tuple[str, ...] = ()  # The sites to which the records belong, if sites are groups.
+    by: str = "atom"  # What the cells are: "atom" or "group".
+    hidden: tuple[str, ...] = ()  # By group: the groups of which only "few or none" is told.
+    shape: str | None = None  # The fingerprint of the shape that was subtracted from the scores.
 
     def __str__(self) -> str:
         """The numbers in sentences, for people."""
         raw = 8 * self.records
         shown = (
-            f"{self.atoms:,} atoms are described, the smallest of {self.smallest_atom:,} records"
+            f"{self.atoms:,} {self.by}s are described, the smallest of {self.smallest_atom:,} "
+            "records"
             if self.atoms
-            else "no atom is described"
+            else f"no {self.by} is described"
         )
         exact = f"{self.exact_scores:,} hold" if self.exact_scores else "none holds"
         return (
@@ -50,10 +54,27 @@ class Disclosure:
             f"  {shown}\n"
             f"  {self.centroids:,} centroids, the smallest of {self.smallest_centroid:,} records; "
             f"{exact} a record's exact score\n"
-            f"  min_count is {self.min_count}; {self.suppressed:,} records are in atoms below it "
-            f"and count as scores of +inf\n"
-            f"  {self.uncovered:,} records belong to no group{self._declared()}"
+            f"  {self._withheld()}{self._declared()}"
         )
+
+    def _withheld(self) -> str:
+        """What is not described, and what is told of it."""
+        if self.by == "atom":
+            return (
+                f"min_count is {self.min_count}; {self.suppressed:,} records are in atoms below it "
+                f"and count as scores of +inf\n"
+                f"  {self.uncovered:,} records belong to no group"
+            )
+        text = f"min_count is {self.min_count}; "
+        if self.hidden:
+            text += (
+                f"of {len(self.hidden):,} groups it is only told that they have few records or "
+                f"none: {checks.listed(self.hidden)}"
+            )
+        else:
+            text += "no group is hidden"
+        less = "themselves" if self.shape is None else f"less the shape {self.shape[:8]}.."
+        return f"{text}\n  the values are the scores {less}"
 
     def _declared(self) -> str:
         """What the client says about itself: its sites, and the groups that it cannot have."""
@@ -78,7 +99,17 @@ def disclosure_of(summary: ClientSummary) -> Disclosure:
         bytes=len(summary.to_bytes()),
         absent=summary.absent,
         sites=tuple(name for name, _ in summary.members) if summary.groups.sites else (),
+        by=summary.by,
+        hidden=_hidden(summary),
+        shape=None if summary.shape is None else summary.shape.fingerprint,
     )
+
+
+def _hidden(summary: ClientSummary) -> tuple[str, ...]:
+    """The groups that a summary by group hides, at some member at least."""
+    if summary.by == "atom":
+        return ()
+    return summary.groups.names_of(np.array(summary.suppressed_groups) > 0)
 
 
 def _exact_scores(summary: ClientSummary) -> int:

@@ -1,6 +1,6 @@
 """The bytes of a summary.
 
-A summary is a container (see `codec`) of kind b"S" and format version 1 or 2. Its header has
+A summary is a container (see `codec`) of kind b"S" and format version 1, 2 or 3. Its header has
 exactly these fields, where G is the number of groups:
 
 | field               | JSON           | what it says                                             |
@@ -40,6 +40,23 @@ one of the sites, every atom belongs to the site of exactly one member, and `unc
 atom belongs to a group that is declared absent. In `suppressed_groups`, the bound of such a group
 and that of a site that is not a member are 0.
 
+Version 3 is for summaries by group. In the words of this page a group takes the place of an atom:
+`atoms` is the number of described groups, and the key of each has exactly one bit. A record is
+counted in each of its groups, so that counts do not add up to n. The header has the fields of
+version 2, both of which may be empty, and two more:
+
+| field               | JSON           | what it says                                             |
+|---------------------|----------------|----------------------------------------------------------|
+| `by`                | string         | "group"                                                  |
+| `shape`             | object or null | the shape that was subtracted from the scores, or null   |
+
+The object `shape` has the entries `coefficients`, a list of G numbers, and `sources`, an ascending
+list of texts of 16 hexadecimal digits: the first 64 bits of the SHA-256 of each summary that the
+shape was made from. `suppressed` and `uncovered` are 0, because they are not told.
+`suppressed_groups` has G entries: for a group that is hidden the number of records to charge for
+it, which is min_count - 1 or more, and 0 for every other group. If `min_count` is above 1, every
+group is described, hidden, declared absent, or the group of another site.
+
 The body follows without gaps. Its integers are unsigned and little-endian, w bytes each:
 
     a * ceil(G / 8) bytes   for each atom its key: G bits, one for each group, as numpy.packbits
@@ -53,7 +70,7 @@ The body follows without gaps. Its integers are unsigned and little-endian, w by
 
 Atoms stand in ascending order of their keys. The centroids of the first atom come first, then those
 of the second, and so on; the representatives of an atom ascend strictly. w is the smallest number
-of bytes, at least 1, that holds every integer of the body. The counts of all centroids,
+of bytes, at least 1, that holds every integer of the body. By atom, the counts of all centroids,
 `suppressed` and `uncovered` add up to n. A summary can be written in one way only, and a reader
 refuses bytes that are written in another.
 
@@ -70,11 +87,13 @@ import numpy as np
 from gcfcp import codec
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups, pack
+from gcfcp.shape import Shape
 
 if TYPE_CHECKING:
     from gcfcp.summary.summary import ClientSummary
 
-_KIND, _PLAIN, _WITH_SITES_OR_ABSENT = b"S", 1, 2
+_KIND = b"S"
+_PLAIN, _WITH_SITES_OR_ABSENT, _BY_GROUP = 1, 2, 3
 
 
 def encode(summary: ClientSummary) -> bytes:
@@ -93,7 +112,9 @@ def encode(summary: ClientSummary) -> bytes:
         "model": summary.model,
         "min_count": summary.min_count,
         "suppressed": summary.suppressed,
-        "suppressed_groups": list(summary.suppressed_groups) if summary.suppressed else [],
+        "suppressed_groups": list(summary.suppressed_groups)
+        if summary.suppressed or summary.by == "group"
+        else [],
         "uncovered": summary.uncovered,
         "members": [list(m) for m in summary.members] if summary.is_aggregate else [],
         "library": summary.library,
@@ -102,9 +123,12 @@ def encode(summary: ClientSummary) -> bytes:
         "width": width,
     }
     version = _PLAIN
-    if summary.groups.sites or summary.absent:
+    if summary.groups.sites or summary.absent or summary.by == "group":
         version = _WITH_SITES_OR_ABSENT
         header |= {"sites": list(summary.groups.sites), "absent": list(summary.absent)}
+    if summary.by == "group":
+        version = _BY_GROUP
+        header |= {"by": summary.by, "shape": summary.shape and summary.shape.values}
     body = (
         pack(summary.membership).tobytes()
         + whole.astype("<u8").view(np.uint8).reshape(-1, 8)[:, :width].tobytes()
@@ -115,7 +139,7 @@ def encode(summary: ClientSummary) -> bytes:
 
 def unpack(data: bytes, name: str) -> tuple[dict[str, Any], memoryview]:
     """The header and the body of the bytes, with only the container checked."""
-    return codec.unpack(data, _KIND, _WITH_SITES_OR_ABSENT, name)
+    return codec.unpack(data, _KIND, _BY_GROUP, name)
 
 
 def fields(header: dict[str, Any], body: memoryview) -> dict[str, Any]:
@@ -142,7 +166,7 @@ def fields(header: dict[str, Any], body: memoryview) -> dict[str, Any]:
     if whole[:a].max(initial=0) > m:
         raise GCFCPError("an atom has more centroids than the file")
     membership = np.unpackbits(keys, axis=1, count=len(groups)).view(bool)
-    members, absent = header["members"], header.get("absent", [])
+    members, absent, shape = header["members"], header.get("absent", []), header.get("shape")
     if not isinstance(absent, list):
         raise GCFCPError("absent is not a list")
     return {
@@ -165,5 +189,7 @@ def fields(header: dict[str, Any], body: memoryview) -> dict[str, Any]:
         "counts": whole[2 * a :],
         "values": np.frombuffer(body[ends[3] :], dtype="<f8").astype(np.float64),
         "absent": tuple(absent),
+        "by": header.get("by", "atom"),
+        "shape": None if shape is None else Shape.from_values(groups, shape),
         "library": header["library"],
     }

@@ -1,9 +1,12 @@
 """The summary itself: the one thing that leaves a client.
 
-For each described atom a summary holds the representatives of its clusters of scores, and how many
-records each of them stands for. It holds counts and not weights, because all scores of a client
-weigh the same. The server computes the weights pi_k / (n_k + 1), so the mixture can be changed
-later without asking the clients again.
+A summary describes cells. By atom (`by="atom"`) a cell is an atom, that is, the records that belong
+to exactly the same groups, and every record is in one cell. By group (`by="group"`) a cell is a
+group, and a record is in the cell of each of its groups; the scores are then residuals s - b(x) if
+the summary has a shape. For each described cell a summary holds the representatives of its clusters
+of scores, and how many records each of them stands for. It holds counts and not weights, because
+all scores of a client weigh the same. The server computes the weights pi_k / (n_k + 1), so the
+mixture can be changed later without asking the clients again.
 
 | here             | paper                                             |
 |------------------|---------------------------------------------------|
@@ -30,9 +33,14 @@ from gcfcp import checks, codec
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups, pack
+from gcfcp.shape import Shape
 from gcfcp.summary import layout
 from gcfcp.summary.disclosure import Disclosure, disclosure_of
 from gcfcp.version import LIBRARY
+
+BY = ("atom", "group")
+"""What the cells of a summary can be."""
+_ONE = {"atom": "an atom", "group": "a group"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,16 +59,22 @@ class ClientSummary:
     parameters: dict[str, Any]  # The parameters of the score, as JSON values.
     model: str | None  # A fingerprint of the model, if one was given.
     min_count: int  # The smallest number of records that a centroid may stand for.
-    suppressed: int  # The number of records in atoms that are too small to be described.
+    # The number of records in atoms that are too small to be described; 0 by group, where it is not
+    # told.
+    suppressed: int
     suppressed_groups: tuple[int, ...]  # For each group, a bound on its suppressed records.
-    uncovered: int  # The number of records in no group that are not suppressed.
+    # The number of records in no group that are not suppressed; 0 by group, where it is not told.
+    uncovered: int
     members: tuple[tuple[str, int], ...]  # The clients that it stands for, with their n_k.
-    membership: Bools = field(repr=False)  # (a, G): The described atoms, in ascending order.
-    start: Ints = field(repr=False)  # (a + 1,): Atom i has the values[start[i]:start[i + 1]].
-    values: Floats = field(repr=False)  # (m,): The representatives, ascending within an atom.
+    # (a, G): The described cells, in ascending order. By group, each row has one group.
+    membership: Bools = field(repr=False)
+    start: Ints = field(repr=False)  # (a + 1,): Cell i has the values[start[i]:start[i + 1]].
+    values: Floats = field(repr=False)  # (m,): The representatives, ascending within a cell.
     counts: Ints = field(repr=False)  # (m,): How many records each representative stands for.
-    errors: Ints = field(repr=False)  # (a,): The certified error of each atom, in records.
+    errors: Ints = field(repr=False)  # (a,): The certified error of each cell, in records.
     absent: tuple[str, ...] = ()  # The groups that it declares it cannot have, in their order.
+    by: str = "atom"  # What the cells are: "atom" or "group".
+    shape: Shape | None = None  # The shape that was subtracted from the scores, if any.
     library: str = LIBRARY  # The name and version of what made the summary.
 
     def __post_init__(self) -> None:
@@ -76,7 +90,7 @@ class ClientSummary:
 
     @property
     def atom_counts(self) -> Ints:
-        """The number of records of each described atom, of shape (a,)."""
+        """The number of records of each described cell, of shape (a,)."""
         return np.add.reduceat(self.counts, self.start[:-1]) if len(self.errors) else self.errors
 
     @property
@@ -148,13 +162,21 @@ def _check(s: ClientSummary) -> None:
     checks.representative(s.representative)
     _check_parameters(s.parameters)
     _check_members(s)
+    checks.choice("by", s.by, *BY)
+    if s.shape is not None and s.by == "atom":
+        raise GCFCPError("a summary by atom has no shape: the server subtracts it")
+    if s.shape is not None and s.shape.groups.fingerprint != s.groups.fingerprint:
+        raise GCFCPError("the shape is for other groups")
+    most = s.suppressed if s.by == "atom" else s.n
     if len(s.suppressed_groups) != len(s.groups) or not all(
-        type(k) is int and 0 <= k <= s.suppressed for k in s.suppressed_groups
+        type(k) is int and 0 <= k <= most for k in s.suppressed_groups
     ):
         raise GCFCPError(
-            "suppressed_groups must hold one count for each group, none above suppressed itself"
+            "suppressed_groups must hold one count for each group, none above "
+            + ("suppressed itself" if s.by == "atom" else "n")
         )
     _check_arrays(s)
+    (_check_atoms if s.by == "atom" else _check_groups)(s)
     _check_possible(s)
 
 
@@ -162,14 +184,14 @@ def _check_arrays(s: ClientSummary) -> None:
     """Raise a GCFCPError unless the arrays of a summary fit together and add up to n."""
     a, m = len(s.errors), len(s.values)
     if s.membership.shape != (a, len(s.groups)) or len(s.start) != a + 1 or len(s.counts) != m:
-        raise GCFCPError("the numbers of atoms and centroids do not fit together")
+        raise GCFCPError(f"the numbers of {s.by}s and centroids do not fit together")
     if s.start[0] != 0 or s.start[-1] != m or np.any(np.diff(s.start) < 1):
         raise GCFCPError(
-            "each atom must have at least one centroid, and each centroid must be part of an atom"
+            f"each {s.by} must have at least one centroid, and each centroid must be part of one"
         )
     keys = [row.tobytes() for row in pack(s.membership)]
     if any(a >= b for a, b in pairwise(keys)):
-        raise GCFCPError("the atoms are not in ascending order, or one of them occurs twice")
+        raise GCFCPError(f"the {s.by}s are not in ascending order, or one of them occurs twice")
     if not s.membership.any(axis=1).all():
         raise GCFCPError("an atom that belongs to no group is described")
     if np.any(s.counts < s.min_count):
@@ -180,19 +202,46 @@ def _check_arrays(s: ClientSummary) -> None:
     rising[1:] = s.values[1:] > s.values[:-1]
     rising[s.start[:-1]] = True
     if not rising.all():
-        raise GCFCPError("the representatives of an atom are not in ascending order")
+        raise GCFCPError(f"the representatives of {_ONE[s.by]} are not in ascending order")
     if s.counts.sum(dtype=np.float64) > 2**53:  # Larger counts could overflow in the sums below.
         raise GCFCPError("the counts add up to more than 2**53")
     if np.any(s.errors < 0) or np.any(s.errors > s.atom_counts):
         raise GCFCPError(
-            "the certified error of an atom is negative or above its number of records"
+            f"the certified error of {_ONE[s.by]} is negative or above its number of records"
         )
+
+
+def _check_atoms(s: ClientSummary) -> None:
+    """Raise a GCFCPError unless each record is in one atom, is suppressed, or is in no group."""
     described = int(s.counts.sum())
     if described + s.suppressed + s.uncovered != s.n:
         raise GCFCPError(
             f"the counts add up to {described} described + {s.suppressed} suppressed + "
             f"{s.uncovered} in no group, not to n={s.n}"
         )
+
+
+def _check_groups(s: ClientSummary) -> None:
+    """Raise a GCFCPError unless a summary by group describes or hides each group that it can have.
+
+    A client with a `min_count` above 1 must not leave open which of its groups are empty.
+    """
+    if s.suppressed or s.uncovered:
+        raise GCFCPError("a summary by group does not tell suppressed or uncovered records")
+    if not (s.membership.sum(axis=1) == 1).all():
+        raise GCFCPError("a summary by group describes a combination of groups")
+    if np.any(s.atom_counts > s.n):
+        raise GCFCPError(f"a group has more than n={s.n} records")
+    hidden = np.array(s.suppressed_groups) > 0
+    if s.is_aggregate:
+        return
+    described = s.membership.any(axis=0)
+    if np.any(hidden & described):
+        raise GCFCPError("a group is described although records of it are suppressed")
+    if s.min_count == 1 and hidden.any():
+        raise GCFCPError("a group is hidden although min_count is 1")
+    if s.min_count > 1 and np.any(s.possible & ~described & ~hidden):
+        raise GCFCPError("a group is neither described nor hidden nor declared absent")
 
 
 def _check_possible(s: ClientSummary) -> None:
@@ -205,7 +254,7 @@ def _check_possible(s: ClientSummary) -> None:
     if s.groups.sites:
         _check_sites(s)
     described, bounds = s.membership.any(axis=0), np.array(s.suppressed_groups) > 0
-    for what, there in (("an atom", described), ("a suppressed record", bounds)):
+    for what, there in (("a record", described), ("a suppressed record", bounds)):
         if np.any(there & ~s.possible):
             name = s.groups.names[int(np.argmax(there & ~s.possible))]
             raise GCFCPError(f"{what} belongs to group {name!r}, which this client cannot have")
@@ -220,8 +269,18 @@ def _check_sites(s: ClientSummary) -> None:
                 f"client {name!r} is not one of the sites {checks.listed(s.groups.sites)}: use the "
                 "name that this site has in the groups, or add it there"
             )
-    if s.uncovered or not (s.membership[:, len(s.groups.others) :].sum(axis=1) == 1).all():
+    if s.by == "group":
+        _check_site_counts(s)
+    elif s.uncovered or not (s.membership[:, len(s.groups.others) :].sum(axis=1) == 1).all():
         raise GCFCPError("a record does not belong to exactly one site, as every record must")
+
+
+def _check_site_counts(s: ClientSummary) -> None:
+    """Raise a GCFCPError unless the groups of sites have the records of their members, by group."""
+    counts = s.atom_counts @ s.membership + np.array(s.suppressed_groups)
+    for name, n in s.members:
+        if counts[len(s.groups.others) + s.groups.sites.index(name)] != n:
+            raise GCFCPError(f"the group of site {name!r} does not have its n={n} records")
 
 
 def _check_members(s: ClientSummary) -> None:

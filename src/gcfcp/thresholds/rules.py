@@ -5,6 +5,7 @@
 | `Simultaneous` | S* of the augmented quantile regression over the coreset (the paper)  |
 | `ByGroup`      | "max": the largest single-group threshold over the groups of the row  |
 |                | "first": the single-group threshold of the row's first group          |
+|                | with a shape b, b(x) is added to it                                   |
 | `Constant`     | the same for every row                                                |
 | `SeenOnly`     | an error: the file was saved without what an unseen atom would need   |
 
@@ -27,6 +28,7 @@ from gcfcp import checks
 from gcfcp.arrays import Bools, Floats
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import find_atoms
+from gcfcp.shape import Shape
 from gcfcp.solver import Coreset, Solution, Solver
 from gcfcp.thresholds.charge import Charge
 
@@ -68,16 +70,24 @@ class ByGroup:
     """A row's threshold comes from the thresholds of its groups, each calibrated by itself.
 
     name: "max" takes the largest of these thresholds; "first" takes that of the row's first group.
+    With a shape these are levels, that is, thresholds of residuals s - b(x), and the row's
+    threshold is b(x) more (see `Shape.raised`).
     """
 
     name: str
-    by_group: Floats  # (G,): The threshold of each group, calibrated by itself.
+    by_group: Floats  # (G,): The threshold or level of each group, calibrated by itself.
+    shape: Shape | None = None  # What was subtracted from the scores.
 
     def __post_init__(self) -> None:
         checks.choice("rule", self.name, "max", "first")
 
     def thresholds(self, atoms: Bools) -> Floats:
         """The threshold of each atom, float (a,). It is +inf for the atom that is in no group."""
+        levels = self.levels(atoms)
+        return levels if self.shape is None else self.shape.raised(levels, atoms)
+
+    def levels(self, atoms: Bools) -> Floats:
+        """The level of each atom, float (a,): its threshold before the shape is added."""
         own = np.where(atoms, self.by_group, -np.inf)
         if self.name == "max":
             values: Floats = own.max(axis=1)

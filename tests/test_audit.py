@@ -15,8 +15,8 @@ from scipy import stats
 import gcfcp
 from gcfcp import codec
 from gcfcp.audit import BROKEN, KEPT, NO_TARGET, UNKNOWN, Audit, Counts, count, publish
-from gcfcp.bounds import lower_bound
 from gcfcp.audit.coverage import verdict
+from gcfcp.bounds import lower_bound
 
 GROUPS = gcfcp.Groups(["all", "a", "b"])
 

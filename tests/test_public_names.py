@@ -41,7 +41,8 @@ def test_the_public_names_are_exactly_these():
 # The calls that are published. An argument with a star is given by name, and others by position.
 SIGNATURES = {
     "summarize": "scores membership *groups *client *delta=250 *representative='upper' "
-    "*min_count=1 *score=None *model=None *absent=() *by='atom' *shape=None *holdout=None *rng=None",
+    "*min_count=1 *score=None *model=None *absent=() *by='atom' *shape=None *holdout=None "
+    "*rng=None",
     "plan": "summaries alpha=0.1 mixture='proportional'",
     # The rule depends on the summaries: simultaneous by atom, and max by group.
     "calibrate": "summaries alpha mixture='proportional' merge='pool' *rule=None *shape=None "

@@ -336,6 +336,8 @@ def _alpha(text: Any) -> Fraction:
 def _by(data: dict[str, Any]) -> str:
     """What the entries of the table are: atoms, or groups in a file of version 2."""
     if data["version"] == _PLAIN:
+        if "by" in data or "shape" in data:  # Its thresholds would mean something else.
+            raise GCFCPError("a file of version 1 has no entries by and shape")
         return "atom"
     return checks.choice("by", data["by"], "atom", "group")
 

@@ -16,6 +16,7 @@ from gcfcp.report.parts import (
     alpha_of,
     answer_of,
     atoms_of,
+    cells_of,
     defined,
     every_group,
     fit,
@@ -189,13 +190,15 @@ def _not_finite(predictor: Predictor) -> list[str]:
         return []
     weight, total = sum_known([a.weight for a in infinite]), sum_known([a.weight for a in atoms])
     part = "" if not total or weight is None else f" ({num.share(weight / total)} of the weight)"
+    if predictor.by == "group":
+        part = ", and so for every record in one of them,"  # Groups overlap: weights do not add up.
     there = ""
     if all(a.threshold > 0 for a in infinite):
         answer = answer_of(predictor)
         state = "is unbounded" if answer == "interval" else EVERYTHING
         there = f", so that the prediction {answer} {state} there"
     return [
-        f"For {len(infinite)} of {num.counted(len(atoms), 'combination')} of groups{part}, no "
+        f"For {len(infinite)} of {cells_of(predictor).counted(len(atoms))}{part}, no "
         f"finite threshold would keep the promise{there}."
     ]
 
@@ -206,8 +209,9 @@ def facts(predictor: Predictor) -> list[dict[str, str]]:
     known = [
         ("promised in every group", num.exact_percent(1 - alpha_of(predictor))),
         ("groups", num.whole(len(predictor.groups))),
-        ("combinations of groups", num.whole(len(atoms_of(predictor)))),
     ]
+    if predictor.by == "atom":
+        known.append(("combinations of groups", num.whole(len(atoms_of(predictor)))))
     if clients:
         known.append(("clients", num.whole(len(clients))))
     records = sum_known([codec.number(c.get("n")) for c in clients])

@@ -33,8 +33,28 @@ def every_group(groups: int) -> str:
 
 
 @dataclass(frozen=True)
+class Cells:
+    """What the page calls the cells that have a threshold: combinations of groups, or groups."""
+
+    word: str  # "combination" or "group".
+    full: str  # "combination of groups" or "group".
+    tail: str  # What follows the word in full: " of groups", or nothing.
+
+    def counted(self, number: float) -> str:
+        """So many cells: "1 combination of groups", "5 groups"."""
+        return num.counted(number, self.word) + self.tail
+
+
+def cells_of(predictor: Predictor) -> Cells:
+    """What has a threshold of its own in this predictor."""
+    if predictor.by == "group":
+        return Cells("group", "group", "")
+    return Cells("combination", "combination of groups", " of groups")
+
+
+@dataclass(frozen=True)
 class Atom:
-    """A combination of groups. What a method did not record is None."""
+    """A combination of groups, or a group by group. What a method did not record is None."""
 
     groups: tuple[str, ...]
     threshold: float

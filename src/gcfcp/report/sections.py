@@ -18,10 +18,12 @@ from gcfcp.report import numbers as num
 from gcfcp.report.parts import (
     EVERYTHING,
     Atom,
+    Cells,
     Row,
     alpha_of,
     answer_of,
     atoms_of,
+    cells_of,
     defined,
     every_group,
     fit,
@@ -30,6 +32,7 @@ from gcfcp.report.parts import (
     weight_of,
 )
 from gcfcp.report.scale import Mark, Scale, Tick, scale_of
+from gcfcp.shape import Shape
 from gcfcp.version import LIBRARY
 
 # --- what was promised ----------------------------------------------------------------------------
@@ -76,8 +79,21 @@ def _promise_text(predictor: Predictor) -> str:
         "promised to contain the true answer for at least "
         f"{num.exact_percent(1 - alpha_of(predictor))} of the new records. New records are assumed "
         "to come from the clients in a fixed mixture: "
-        f"{mixture_words(predictor.provenance.get('mixture'))}. The promise is about the average "
-        f"over all calibrations that could have happened.{_charged(predictor)}"
+        f"{mixture_words(predictor.provenance.get('mixture'))}. {_kind_of_promise(predictor)}"
+    )
+
+
+def _kind_of_promise(predictor: Predictor) -> str:
+    """Whether the promise is about the average or about this predictor, and what it cost."""
+    confidence = codec.number(predictor.provenance.get("confidence"))
+    if confidence is None:
+        return (
+            "The promise holds on average over calibrations: over all that could have happened "
+            f"with other records of the same clients.{_charged(predictor)}"
+        )
+    return (
+        f"The promise is about this very predictor: with {num.exact_percent(confidence)} "
+        "confidence it holds for all groups at once."
     )
 
 
@@ -157,12 +173,13 @@ def infinite(predictor: Predictor, plan: Plan | None) -> dict[str, Any]:
     """
     atoms = atoms_of(predictor)
     infinite = [a for a in atoms if not math.isfinite(a.threshold)]
-    text = _infinite_text(len(infinite), len(atoms), answer_of(predictor))
+    cells = cells_of(predictor)
+    text = _infinite_text(len(infinite), len(atoms), answer_of(predictor), cells)
     by_reason: dict[str, list[Atom]] = {}
     for atom in infinite:
         by_reason.setdefault(atom.reason or "no reason was recorded", []).append(atom)
     items = [
-        _reason_item(reason, members)
+        _reason_item(reason, members, cells)
         for reason, members in sorted(by_reason.items(), key=lambda item: -weight_of(item[1]))
     ]
     listed = items[:_LISTED]
@@ -178,27 +195,29 @@ def infinite(predictor: Predictor, plan: Plan | None) -> dict[str, Any]:
     }
 
 
-def _infinite_text(infinite: int, atoms: int, answer: str) -> str:
-    """For how many combinations of groups no threshold is finite, and what that means."""
+def _infinite_text(infinite: int, atoms: int, answer: str, cells: Cells) -> str:
+    """For how many combinations of groups, or groups, no threshold is finite, and what it means."""
     if not infinite:
+        if cells.word == "group":
+            return f"Nowhere: each of the {cells.counted(atoms)} has a finite threshold."
         return (
-            f"Nowhere: each of the {num.counted(atoms, 'combination')} of groups that occurred in "
-            "calibration has a finite threshold."
+            f"Nowhere: each of the {cells.counted(atoms)} that occurred in calibration has a "
+            "finite threshold."
         )
     state = "is unbounded" if answer == "interval" else EVERYTHING
     return (
-        f"For {num.whole(infinite)} of {num.counted(atoms, 'combination')} of groups, no finite "
+        f"For {num.whole(infinite)} of {cells.counted(atoms)}, no finite "
         "threshold would keep the promise. No number was made up in its place: the prediction "
         f"{answer} {state} there. Such a prediction is never wrong, but it says nothing."
     )
 
 
-def _reason_item(reason: str, members: Sequence[Atom]) -> dict[str, Any]:
+def _reason_item(reason: str, members: Sequence[Atom], cells: Cells) -> dict[str, Any]:
     """One reason, the combinations that it concerns, and how many records and weight they have."""
     shown = sorted(members, key=lambda a: -(a.weight or 0))[:8]
-    extent = num.counted(len(members), "combination") + " of groups"
+    extent = cells.counted(len(members))
     records = sum_known([a.count for a in members])
-    if records is not None:
+    if records is not None and (cells.word != "group" or len(members) == 1):
         extent += (
             f", {num.counted(records, 'record')}, {num.share(weight_of(members))} of the weight"
         )
@@ -207,7 +226,7 @@ def _reason_item(reason: str, members: Sequence[Atom]) -> dict[str, Any]:
         "reason": reason[:1].upper() + reason[1:],
         "extent": extent,
         "atoms": [a.groups or ("no group",) for a in shown],
-        "more": f"and {num.counted(left, 'more combination')}" if left else "",
+        "more": f"and {num.counted(left, f'more {cells.word}')}" if left else "",
     }
 
 
@@ -253,10 +272,13 @@ def thresholds(predictor: Predictor) -> dict[str, Any]:
         rows,
         importance,
         lambda row: 1400 + sum(12 + len(name) for name in row["groups"]),
-        "the combinations of groups with the least weight",
+        f"the {cells_of(predictor).word}s{cells_of(predictor).tail} with the least weight",
     )
     return {
-        "text": f"{_THRESHOLD[answer_of(predictor)]} {_RULES[predictor.threshold_table.rule]}",
+        "text": f"{_THRESHOLD[answer_of(predictor)]} {_rule_text(predictor)}",
+        "cells": cells_of(predictor),
+        "heading": _HEADINGS[predictor.by],
+        "number": "Threshold" if _shape(predictor) is None or predictor.by == "atom" else "Level",
         "scale": scale,
         "rows": rows,
         "left_out": left_out,
@@ -330,6 +352,33 @@ _RULES = {
 }
 
 
+def _shape(predictor: Predictor) -> Shape | None:
+    """The shape that was subtracted from the scores, if there is one."""
+    found: Shape | None = getattr(predictor.threshold_table.source, "shape", None)
+    return found
+
+
+_HEADINGS = {"atom": "Groups of a record", "group": "Group"}
+
+
+def _rule_text(predictor: Predictor) -> str:
+    """How a record gets its threshold."""
+    table, shape = predictor.threshold_table, _shape(predictor)
+    if shape is None:
+        text = _RULES[table.rule]
+        if predictor.by == "group":
+            text = "A record gets the largest of the thresholds of its groups, which stand below."
+        return text
+    parts = [f"{n} {c:+.4g}" for n, c in zip(shape.groups.names, shape.coefficients, strict=True)]
+    shown = ", ".join(parts[:12]) + (f", and {len(parts) - 12} more" if len(parts) > 12 else "")
+    where = ", which stand below" if predictor.by == "group" else ""
+    return (
+        "A shape, which was fixed before the calibrating records were seen, gives each record the "
+        f"sum of the numbers of its groups ({shown}). Each group has a level, and the threshold of "
+        f"a record is this sum plus the largest level of its groups{where}."
+    )
+
+
 # --- a site that takes no part --------------------------------------------------------------------
 
 
@@ -387,7 +436,9 @@ def clients(predictor: Predictor) -> dict[str, Any]:
         "the clients with the fewest records",
     )
     return {
-        "text": _disclosed(given),
+        "text": _disclosed(given, cells_of(predictor)),
+        "cells": f"{cells_of(predictor).word.capitalize()}s",
+        "withheld": "Groups withheld" if predictor.by == "group" else "Records withheld",
         "names": ["weight in the mixture" if weighted else "", "share of the records"],
         "scale": scale,
         "rows": rows,
@@ -421,7 +472,9 @@ def _client_row(
         "bytes": num.Cell.of(client.get("bytes"), num.in_bytes),
         "centroids": num.Cell.of(client.get("centroids"), num.whole),
         "atoms": num.Cell.of(client.get("atoms"), num.whole),
-        "suppressed": num.Cell.of(client.get("suppressed"), num.whole),
+        "suppressed": num.Cell.of(
+            client.get("hidden_groups") or client.get("suppressed"), num.whole
+        ),
         "sha256": str(client.get("sha256", num.DASH)),
     }
 
@@ -440,17 +493,18 @@ def _client_note(client: Mapping[str, Any]) -> str:
     return ", ".join(notes)
 
 
-def _disclosed(given: Sequence[Mapping[str, Any]]) -> str:
+def _disclosed(given: Sequence[Mapping[str, Any]], cells: Cells) -> str:
     """What left the clients, in words and in numbers."""
     sent = sum_known([codec.number(c.get("bytes")) for c in given])
     records = sum_known([codec.number(c.get("n")) for c in given])
     values = sum_known([codec.number(c.get("centroids")) for c in given])
     if sent is None or records is None or values is None:
         return "The method recorded how many records the clients have, but not what they sent."
+    occurred = "" if cells.word == "group" else " that occurred there"
     return (
         "No feature, label or prediction left a client. Each client sent one summary. It says how "
-        "many records the client has and, for every combination of groups that occurred there, how "
-        "many records the combination has and a few score values with their counts. All summaries "
+        f"many records the client has and, for every {cells.full}{occurred}, how many records the "
+        f"{cells.word} has and a few score values with their counts. All summaries "
         f"together have {num.in_bytes(sent)} and hold {num.counted(values, 'score value')} for "
         f"{num.counted(records, 'record')}."
     )
@@ -459,14 +513,22 @@ def _disclosed(given: Sequence[Mapping[str, Any]]) -> str:
 def _client_notes(predictor: Predictor, given: Sequence[Mapping[str, Any]]) -> list[str]:
     """Remarks below the table of clients: exact scores, records withheld, unlike clients."""
     notes = []
+    cells = cells_of(predictor)
     least = [c for c in given if codec.number(c.get("min_count")) == 1]
     if least and predictor.provenance.get("representative") == "upper":
         every = "every client" if len(least) == len(given) else num.counted(len(least), "client")
         notes.append(
-            f"At {every}, a combination of groups may be described even if it has only 1 record "
+            f"At {every}, a {cells.full} may be described even if it has only 1 record "
             "(min_count is 1), and each score value that was sent is the exact score of some "
-            "record. With a larger min_count, small combinations are withheld and score values are "
-            "rounded."
+            f"record. With a larger min_count, small {cells.word}s are withheld and score values "
+            "are rounded."
+        )
+    hidden = sum_known([codec.number(c.get("hidden_groups", 0)) for c in given])
+    if hidden:
+        notes.append(
+            "A group with fewer records than min_count at a client is withheld there: the summary "
+            "does not tell how many it has, or whether it has any. As many records as it could "
+            "have count as if their score were infinite, which can only raise thresholds."
         )
     suppressed = sum_known([codec.number(c.get("suppressed")) for c in given])
     if suppressed:
@@ -504,11 +566,7 @@ def words(predictor: Predictor, audit: AuditReport | None) -> list[tuple[str, st
             "allows for the error that it really made. The word below each bound says how well it "
             "is founded.",
         ),
-        (
-            "Combination of groups",
-            "Groups may overlap. Records that belong to exactly the same groups share one "
-            "threshold. In the files, such a combination is called an atom.",
-        ),
+        _cell_word(predictor),
         (
             "Effective records",
             "If some clients count more than others, the records of a group tell less than as many "
@@ -537,6 +595,22 @@ def words(predictor: Predictor, audit: AuditReport | None) -> list[tuple[str, st
     return words
 
 
+def _cell_word(predictor: Predictor) -> tuple[str, str]:
+    """What is described: combinations of groups, or levels of groups."""
+    if predictor.by == "group":
+        return (
+            "Level",
+            "What the scores of a group are compared with after the shape, if there is one, was "
+            "subtracted. Groups may overlap, and a record is judged by the largest level of its "
+            "groups.",
+        )
+    return (
+        "Combination of groups",
+        "Groups may overlap. Records that belong to exactly the same groups share one "
+        "threshold. In the files, such a combination is called an atom.",
+    )
+
+
 def provenance(
     predictor: Predictor, audit: AuditReport | None, date: str, command: str | None
 ) -> list[dict[str, Any]]:
@@ -559,13 +633,15 @@ def provenance(
         ("Share that may be missed (alpha)", f"{alpha_of(predictor):g}", False),
         ("Mixture", _mixture_text(given.get("mixture")), False),
         ("Rule", predictor.threshold_table.rule, False),
+        ("Summaries", f"by {predictor.by}", False),
+        ("Shape", given.get("shape"), True),
         ("Weight of the record to come", _ground(given.get("correction")), False),
         ("Merge", given.get("merge"), False),
         ("Compression at the clients (delta)", ", ".join(f"{d:g}" for d in deltas), False),
         ("Compression at the server (delta)", given.get("recompression_delta"), False),
         ("Representative of a cluster", given.get("representative"), False),
         (
-            "Smallest combination described (min_count)",
+            f"Smallest {cells_of(predictor).word} described (min_count)",
             ", ".join(map(num.whole, minimum)),
             False,
         ),

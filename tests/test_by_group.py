@@ -479,7 +479,7 @@ def test_a_plan_names_the_sites_that_hide_a_group():
 def test_the_disclosure_says_what_is_hidden():
     text = str(HIDING.disclosure)
     assert "2 groups are described, the smallest of 30 records" in text
-    assert "of 1 groups it is only told that they have few records or none: c" in text
+    assert "of these groups it is only told that they have few records or none: c" in text
     assert HIDING.disclosure.hidden == ("c",)
     assert (HIDING.disclosure.by, HIDING.disclosure.shape) == ("group", None)
 

@@ -22,8 +22,8 @@ from gcfcp.cli import console
 from gcfcp.cli import entry as cli
 
 COMMANDS = [
-    "summarize", "inspect", "predict", "audit", "plan", "merge", "calibrate", "audit-merge",
-    "report", "demo",
+    "summarize", "inspect", "predict", "audit", "plan", "merge", "shape", "calibrate",
+    "audit-merge", "report", "demo",
 ]  # fmt: skip
 GROUPS = """
 all = "TRUE"
@@ -630,3 +630,108 @@ def test_groups_that_a_site_cannot_have(sites: Path, run: Callable[..., Ran]) ->
     assert done.code == 1
     assert "absent='men' is not one of the groups all, old, women: give the names" in done.err
     assert not Path("b.gcfcp").exists()
+
+
+# --- by group, with a shape and with confidence --------------------------------------------------
+
+
+def summarize(run: Callable[..., Ran], data: str, output: str, *options: object) -> Ran:
+    client = output[0]
+    arguments = ("summarize", data, "--groups", "groups.toml", "--client", client, "-o", output)
+    return run(*arguments, *options)
+
+
+def test_last_quarters_predictor_is_this_quarters_shape(
+    predictor: str, sites: Path, run: Callable[..., Ran]
+) -> None:
+    for name in "abc":
+        done = summarize(
+            run, f"{name}-new.parquet", f"{name}2.gcfcp", "--shape", predictor, "--min-count", 5
+        )
+        assert (done.code, done.out) == (0, "")
+        assert "groups are described" in done.err
+        assert "the values are the scores less the shape" in done.err
+    files = ["a2.gcfcp", "b2.gcfcp", "c2.gcfcp"]
+    made = run("calibrate", *files, "--confidence", 0.9, "-o", "next.json")
+    assert made.code == 0
+    assert "promised for this predictor, with 90 % confidence" in made.err
+    assert made.err.count("0.9000 (proved)") == 3
+    loaded = [gcfcp.ClientSummary.load(f) for f in files]
+    assert gcfcp.Shape.load(predictor) == gcfcp.Shape.load("next.json") == loaded[0].shape
+    by_hand = gcfcp.calibrate(loaded, 0.1, confidence=0.9)
+    assert Path("next.json").read_text() == gcfcp.Predictor("residual", by_hand).to_json()
+    # It predicts, is audited and reported like any other.
+    assert run("predict", "next.json", "a.csv", "-o", "sets.csv").code == 0
+    data, sets = pl.read_csv("a.csv"), pl.read_csv("sets.csv")
+    groups = gcfcp.Groups.from_toml("groups.toml")
+    assert (sets["threshold"] == by_hand.thresholds(groups.membership(data))).all()
+    assert run("audit", "next.json", "a.csv", "--client", "a", "-o", "a.audit").code == 0
+    done = run("report", "next.json", "a.audit", "--summary", files[0], "-o", "report.html")
+    assert done.code == 0
+    page = Path("report.html").read_text()
+    assert "The promise is about this very predictor: with 90% confidence" in page
+    plan = run("plan", *files, "--confidence", 0.9)
+    assert "3 of 3 groups will have a finite threshold" in plan.out
+
+
+def test_a_shape_is_made_inspected_and_refused_for_its_own_records(
+    summaries: list[str], run: Callable[..., Ran]
+) -> None:
+    done = run("shape", *summaries, "--alpha", 0.2, "-o", "shape.json")
+    assert (done.code, done.out) == (0, "")
+    shape = gcfcp.fit_shape([gcfcp.ClientSummary.load(f) for f in summaries], 0.2)
+    assert gcfcp.Shape.load("shape.json") == shape
+    assert run("inspect", "shape.json", "--json").json["coefficients"] == list(shape.coefficients)
+    assert "a summary among them cannot be calibrated with it" in run("inspect", "shape.json").out
+    again = summarize(run, "a.csv", "a2.gcfcp", "--shape", "shape.json")
+    assert (again.code, again.err.count("\n")) == (1, 1)
+    assert "a: the shape was made from these very records" in again.err
+    assert not Path("a2.gcfcp").exists()
+    own = run("calibrate", *summaries, "--shape", "shape.json", "-o", "p.json")
+    assert own.code == 1
+    assert "made from this very summary of a" in own.err
+
+
+def test_min_count_means_by_group_and_says_so(sites: Path, run: Callable[..., Ran]) -> None:
+    done = summarize(run, "a.csv", "a1.gcfcp", "--min-count", 5)
+    assert "by group, because min_count is above 1; --by atom describes combinations" in done.err
+    atom = summarize(run, "b.csv", "b1.gcfcp", "--min-count", 5, "--by", "atom")
+    assert "by group" not in atom.err
+    mixed = run("calibrate", "a1.gcfcp", "b1.gcfcp", "-o", "p.json")
+    assert (mixed.code, mixed.err.splitlines()[0]) == (
+        1,
+        "gcfcp: b1.gcfcp was summarised with by 'atom', a1.gcfcp with 'group': all clients must use "
+        "the same",
+    )
+    refused = run("calibrate", "a1.gcfcp", "--rule", "simultaneous", "-o", "p.json")
+    assert "summaries by group do not tell how groups overlap: use rule='max'" in refused.err
+
+
+def test_a_holdout_makes_two_files(sites: Path, run: Callable[..., Ran]) -> None:
+    options = ("--holdout", 0.3, "--seed", 7, "--shape-part")
+    done = summarize(run, "a.csv", "a1.gcfcp", *options, "part.gcfcp")
+    assert "part.gcfcp has" in done.err
+    part, level = (gcfcp.ClientSummary.load(f) for f in ("part.gcfcp", "a1.gcfcp"))
+    assert part.n + level.n == 300
+    assert (part.by, level.by) == ("atom", "atom")
+    assert run("shape", "part.gcfcp", "-o", "shape.json").code == 0
+    done = run("calibrate", "a1.gcfcp", "--shape", "shape.json", "-o", "p.json")
+    assert "0.9000 (proved)" in done.err
+    # With the shape at hand, the same seed gives the same records by group.
+    again = summarize(
+        run, "a.csv", "a2.gcfcp", *options, "part2.gcfcp", "--shape", "shape.json", "--min-count", 4
+    )
+    assert again.code == 0
+    assert gcfcp.ClientSummary.load("a2.gcfcp").n == level.n
+    assert gcfcp.ClientSummary.load("a2.gcfcp").by == "group"
+    for wrong, words in (
+        (("--holdout", 0.3), "belong together"),
+        (("--shape-part", "x"), "belong together"),
+        (("--holdout", 0.3, "--shape-part", "a3.gcfcp"), "the same file"),
+        (("--holdout", 0.3, "--shape-part", "part.gcfcp"), "part.gcfcp exists"),
+        (("--holdout", 2, "--shape-part", "x"), "holdout=2.0 is not in"),
+    ):
+        refused = summarize(run, "a.csv", "a3.gcfcp", *wrong)
+        assert refused.code == 1
+        assert words in refused.err
+        assert not Path("a3.gcfcp").exists()

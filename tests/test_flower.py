@@ -1021,3 +1021,77 @@ def test_a_site_cannot_claim_another_weight(tmp_path: Path, claimed: float | Non
     else:
         assert sorted(result.audit.shares) == [name_of(0), name_of(2)]
         assert any(e["code"] == "not-as-asked" for e in result.record["audits"])
+
+
+# --- by group, with a shape and with confidence ---------------------------------------------------
+
+
+def test_a_question_with_a_min_count_is_by_group() -> None:
+    shape = gcfcp.Shape(GROUPS, (1.0, 0.5, -2.0), ("0123456789abcdef",))
+    assert Question(GROUPS).by == "group"
+    assert Question(GROUPS, min_count=1).by == "atom"
+    assert Question(GROUPS, min_count=1, shape=shape).by == "group"
+    assert Question(GROUPS, by="atom").by == "atom"
+    asked = Question(GROUPS, SCORE, shape=shape)
+    assert Question.from_json(json.loads(json.dumps(asked.to_json()))) == asked
+    older = {k: v for k, v in Question(GROUPS).to_json().items() if k not in ("by", "shape")}
+    assert Question.from_json(older).by == "atom"
+    with pytest.raises(GCFCPError, match="a summary by atom takes no shape"):
+        Question(GROUPS, by="atom", shape=shape)
+    with pytest.raises(GCFCPError, match="by='x' is neither"):
+        Question(GROUPS, by="x")
+
+
+def test_a_round_with_a_shape_and_confidence_is_that_of_the_files(tmp_path: Path) -> None:
+    shape = gcfcp.fit_shape([summary_of(k, by="atom", min_count=1) for k in range(20, 26)], 0.1)
+    made = [summary_of(k, shape=shape) for k in range(6)]
+    target = Target(0.1, confidence=0.9)
+    question = Question(GROUPS, SCORE, shape=shape)
+    result = conduct(grid_of(6), question, target, Terms(min_clients=6), tmp_path, quiet)
+    expected = gcfcp.Predictor(SCORE, gcfcp.calibrate(made, 0.1, confidence=0.9))
+    assert (tmp_path / "predictor.json").read_text() == expected.to_json()
+    assert result.calibration.guarantee[0].promise == "for this predictor, with 90 % confidence"
+    assert record_of(tmp_path)["target"]["confidence"] == 0.9
+    # A summary with another shape, or with none, is not what was asked for.
+    stranger = summary_of(0).to_bytes()
+
+    def other(message: Message, context: Context) -> Message:
+        nonce = nonce_of(message)
+        return reply(message, **protocol.answer(nonce, name_of(0), stranger))
+
+    grid = InProcessGrid({0: InProcessNode(other, {"partition-id": 0})})
+    with pytest.raises(GCFCPError, match="0 clients answered"):
+        conduct(grid, question, target, Terms(deadline=1), tmp_path / "other", quiet)
+    (entry,) = record_of(tmp_path / "other")["clients"]
+    assert entry["code"] == "not-as-asked"
+    assert entry["detail"].startswith("shape is None, but")
+
+
+def test_a_rule_that_cannot_be_is_refused_before_anyone_is_asked(tmp_path: Path) -> None:
+    for question, target in (
+        (QUESTION, Target(0.1, rule="simultaneous")),
+        (Question(GROUPS, by="atom"), Target(0.1, rule="simultaneous", confidence=0.9)),
+    ):
+        grid = grid_of(3)
+        with pytest.raises(GCFCPError, match="needs summaries by atom and no confidence"):
+            conduct(grid, question, target, Terms(min_clients=3), tmp_path, quiet)
+        assert not grid.sent
+
+
+def test_the_ready_app_takes_by_shape_and_confidence(sites: Path) -> None:
+    nodes = {k: InProcessNode(ready.client, node_of(sites, name)) for k, name in enumerate("abc")}
+    run_ready(sites, nodes, by="atom")
+    first = sites / "round/predictor.json"
+    assert json.loads(first.read_text())["version"] == 1
+    # The sites refuse to use the same records again. Other data take their place.
+    again = {"output": str(sites / "second"), "shape": str(first), "confidence": 0.9}
+    with pytest.raises(GCFCPError, match="0 clients answered"):
+        run_ready(sites, nodes, **again)
+    assert {e["code"] for e in record_of(sites / "second")["clients"]} == {"data-refused"}
+    for k, name in enumerate("abc"):
+        other = node_of(sites, name) | {"data": node_of(sites, "abc"[(k + 1) % 3])["data"]}
+        nodes[k] = InProcessNode(ready.client, other)
+    run_ready(sites, nodes, **again)
+    made = gcfcp.Predictor.load(sites / "second/predictor.json")
+    assert made.provenance["confidence"] == 0.9
+    assert made.shape == gcfcp.Shape.load(first)

@@ -331,7 +331,7 @@ def _advice_on_records(problem: Problem, table: ThresholdTable, short: Bools) ->
         return []
     return [
         f"with {math.ceil(100 * factor) / 100:g} times as many records of each kind at every "
-        "client, every atom would be finite"
+        f"client, every {problem.by} would be finite"
     ]
 
 

@@ -48,8 +48,11 @@ def show_summary(summary: ClientSummary, as_json: bool) -> None:
 
 
 def _described(summary: ClientSummary) -> list[dict[str, Any]]:
-    """For each atom of a summary its groups, and how many records and centroids it has."""
-    return [
+    """For each atom of a summary its groups, and how many records and centroids it has.
+
+    By group the last group comes first in a summary; here groups are in their own order.
+    """
+    cells = [
         {
             "groups": list(summary.groups.names_of(row)),
             "records": int(n),
@@ -62,6 +65,7 @@ def _described(summary: ClientSummary) -> list[dict[str, Any]]:
             strict=True,
         )
     ]
+    return cells[::-1] if summary.by == "group" else cells
 
 
 def _summary_values(summary: ClientSummary) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def summarize(
             help="What the summary describes: atom (each combination of groups, for the "
             "simultaneous rule) or group (each group, which stays useful with --min-count). By "
             "default it is group if --min-count is above 1 or --shape is given, and atom "
-            "otherwise; all sites must choose the same.",
+            "otherwise and with --holdout alone; all sites must choose the same.",
         ),
     ] = None,
     shape: Annotated[
@@ -150,7 +150,7 @@ def summarize(
             score=scoring.score,
             model=model,
             absent=absent or (),
-            by=_cells(by, min_count, shape),
+            by=_cells(by, min_count, shape, holdout),
             shape=shape,
         )
         (*parts, summary), rows = tables.summarize_table(
@@ -174,11 +174,16 @@ def summarize(
     _finish(output, summary.to_bytes(), force, as_json, rows, values, text)
 
 
-def _cells(by: Cells | None, min_count: int, shape: str | None) -> str:
-    """What the summary describes, if the user did not say it."""
+def _cells(by: Cells | None, min_count: int, shape: str | None, holdout: float | None) -> str:
+    """What the summary describes, if the user did not say it.
+
+    With a holdout and without a shape, the server will subtract the shape, for which it needs
+    atoms.
+    """
     if by is not None:
         return by.value
-    return "group" if min_count > 1 or shape is not None else "atom"
+    small = min_count > 1 and holdout is None
+    return "group" if small or shape is not None else "atom"
 
 
 def _holdout(

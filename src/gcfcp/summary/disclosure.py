@@ -68,8 +68,8 @@ class Disclosure:
         text = f"min_count is {self.min_count}; "
         if self.hidden:
             text += (
-                f"of {len(self.hidden):,} groups it is only told that they have few records or "
-                f"none: {checks.listed(self.hidden)}"
+                "of these groups it is only told that they have few records or none: "
+                f"{checks.listed(self.hidden)}"
             )
         else:
             text += "no group is hidden"

@@ -79,16 +79,19 @@ def test_levels_are_the_quantiles_of_theorem_1(sizes, seed, grain, beta, alpha):
     parts = [site(n, 100 * seed + k, grain) for k, n in enumerate(sizes)]
     made = summarised(sizes, seed, grain, by="group", shape=shape)
     atoms = summarised(sizes, seed, grain)
-    n = sum(sizes)
-    weight, charge = Fraction(1, n), Fraction(1, n) / (1 - alpha)
-    if len(sizes) == 1:
-        weight = charge = Fraction(1, n + 1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Small groups have no finite level.
         found = gcfcp.calibrate(made, alpha)
         same = gcfcp.calibrate(atoms, alpha, shape=shape)
     levels = found.threshold_table.source.by_group
-    expected = by_the_book(parts, alpha, shape, [weight] * len(sizes), charge)
+    n, inside = sum(sizes), [f"c{k}" in found.correction.inside for k in range(len(sizes))]
+    weights = [
+        Fraction(size, n) / (size + within) for size, within in zip(sizes, inside, strict=True)
+    ]
+    charge = sum((w for w, within in zip(weights, inside, strict=True) if within), Fraction(0))
+    if not all(inside):
+        charge += Fraction(1, n) / (1 - alpha)
+    expected = by_the_book(parts, alpha, shape, weights, charge)
     assert levels.tolist() == expected
     assert same.threshold_table.source.by_group.tolist() == expected
     rows = np.array(list(itertools.product([False, True], repeat=3)))[1:]
@@ -129,7 +132,7 @@ def test_a_large_shape_and_tiny_scores():
     shape = Shape(THREE, (1e12, 0.0, 0.0))
     made = gcfcp.summarize(scores, member, groups=THREE, client="a", by="group", shape=shape)
     assert (gcfcp.calibrate([made], 0.1).thresholds([[1, 1, 1]]) >= scores.max()).all()
-    with pytest.raises(GCFCPError, match="scores less their shape are -inf"):
+    with pytest.raises(GCFCPError, match="9 scores such as .* less the shape they are infinite"):
         gcfcp.summarize(
             np.full(9, -np.finfo(float).max), np.ones((9, 3), bool), groups=THREE, client="a",
             by="group", shape=Shape(THREE, (1e300, 0, 0)),
@@ -275,7 +278,7 @@ HIDING = gcfcp.summarize(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"by": "atom"}, "none above suppressed itself"),
+        ({"by": "atom"}, "a summary by atom has no strangers"),
         ({"by": "x"}, "by='x' is neither"),
         ({"by": None}, "by=None is neither"),
         ({"shape": {}}, "the field 'coefficients' is missing"),
@@ -283,12 +286,20 @@ HIDING = gcfcp.summarize(
         ({"shape": {"coefficients": [1], "sources": []}}, "needs 3 finite coefficients"),
         ({"suppressed": 1}, "does not tell suppressed"),
         ({"uncovered": 1}, "does not tell suppressed"),
-        ({"n": 10, "members": []}, "more than n=10"),
+        ({"n": 10, "members": []}, "more than n=10|does not have n=10"),
+        ({"strangers": [0, 0]}, "strangers must hold one count for each group"),
+        ({"strangers": [0, 31, 0]}, "strangers must hold one count for each group"),
+        ({"strangers": [0, "1", 0]}, "strangers must hold one count for each group"),
+        ({"strangers": None}, "a field is wrong"),
         ({"suppressed_groups": [0, 0, 0]}, "neither described nor hidden nor declared absent"),
-        ({"suppressed_groups": [4, 0, 4]}, "described although records of it are suppressed"),
+        ({"suppressed_groups": [0, 4, 4]}, "described although records of it are suppressed"),
+        (
+            {"suppressed_groups": [4, 0, 4]},
+            "more than n=60 records, with those that are suppressed",
+        ),
         ({"suppressed_groups": [0, 0, 61]}, "none above n"),
         ({"suppressed_groups": []}, "neither described nor hidden|one way"),
-        ({"min_count": 1}, "hidden although min_count is 1"),
+        ({"min_count": 1}, "although min_count is 1"),
         ({"absent": ["c"]}, "belongs to group 'c', which this client cannot have"),
     ],
 )
@@ -406,7 +417,7 @@ def test_a_false_number_of_records_of_a_site_is_refused():
     data = made.to_bytes()
     length = int.from_bytes(data[8:12], "little")
     header = json.loads(data[12 : 12 + length]) | {"n": 999}
-    with pytest.raises(GCFCPError, match="site 'c0' does not have its n=999 records"):
+    with pytest.raises(GCFCPError, match="does not have n=999 records"):
         gcfcp.ClientSummary.from_bytes(codec.pack(b"S", 3, header, data[12 + length : -32]))
 
 
@@ -470,7 +481,7 @@ def test_a_plan_names_the_sites_that_hide_a_group():
 
     plan = gcfcp.plan([part(k) for k in range(10)], 0.1)
     assert [g.finite for g in plan.groups] == [True, False]
-    advice = "group 'rare' would be finite if the 9 sites that have few records of it or none could"
+    advice = "group 'rare' would be finite if the 9 sites that withhold it had no record of it and"
     assert any(a.startswith(advice) for a in plan.advice)
     declared = [part(0), *(part(k, ["rare"]) for k in range(1, 10))]
     assert gcfcp.plan(declared, 0.1).finite
@@ -516,7 +527,7 @@ def test_a_predictor_file_by_group_is_read_again():
         ({"shape": {"coefficients": [1], "sources": []}}, "needs 3 finite coefficients"),
         ({"shape": 3}, "must be an object"),
         ({"next_shape": 3}, "must be an object"),
-        ({"group_thresholds": [1.0]}, "one number for each group"),
+        ({"group_thresholds": [1.0]}, "not those of group_thresholds"),
     ],
 )
 def test_a_bad_predictor_file_is_refused(changes, words):

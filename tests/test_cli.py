@@ -700,8 +700,8 @@ def test_min_count_means_by_group_and_says_so(sites: Path, run: Callable[..., Ra
     mixed = run("calibrate", "a1.gcfcp", "b1.gcfcp", "-o", "p.json")
     assert (mixed.code, mixed.err.splitlines()[0]) == (
         1,
-        "gcfcp: b1.gcfcp was summarised with by 'atom', a1.gcfcp with 'group': all clients must use "
-        "the same",
+        "gcfcp: b1.gcfcp was summarised with by 'atom', a1.gcfcp with 'group': all clients must "
+        "use the same",
     )
     refused = run("calibrate", "a1.gcfcp", "--rule", "simultaneous", "-o", "p.json")
     assert "summaries by group do not tell how groups overlap: use rule='max'" in refused.err

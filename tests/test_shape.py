@@ -164,7 +164,8 @@ def test_a_summary_behind_the_shape_cannot_be_calibrated_with_it():
 
 @pytest.mark.parametrize("min_count", [1, 10])
 def test_records_behind_the_shape_cannot_be_summarised_with_it(min_count):
-    shape = gcfcp.calibrate([summary(1), summary(2, 200, "b")], 0.1)
+    options = {"min_count": min_count}
+    shape = gcfcp.calibrate([summary(1, **options), summary(2, 200, "b", **options)], 0.1)
     with pytest.raises(GCFCPError, match="a: the shape was made from these very records"):
         summary(1, by="group", shape=shape, min_count=min_count)
     assert summary(3, by="group", shape=shape, min_count=min_count).shape == shape.shape

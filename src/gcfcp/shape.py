@@ -7,9 +7,10 @@ the calibrating records are seen. A good shape makes the levels of all groups ag
 the largest of them costs next to nothing.
 
 **Independence.** No record may be behind both the shape and the levels. A shape therefore carries
-the fingerprints of the summaries that it was made from (`sources`), and a summary among them cannot
-be calibrated with it. Other records of the same sites can. Nor may a shape be chosen because the
-sets that it gives are small.
+the fingerprints of the summaries that it was made from (`sources`), and these very summaries cannot
+be calibrated with it. Other records of the same sites can. The check finds the plain mistake; the
+same records in a merged summary, or summarised with another delta or `min_count`, are not noticed.
+Nor may a shape be chosen because the sets that it gives are small.
 
 **Rounding.** Sites and predictions compute the residual s - b(x) as one float64 subtraction, with
 b(x) rounded once from the exact sum of its coefficients. A subtraction in floats never falls as s
@@ -101,6 +102,21 @@ class Shape:
                 below = _float(middle) - b <= levels
                 low, high = np.where(below, middle, low), np.where(below, high, middle)
         found: Floats = np.where(np.isposinf(levels), np.inf, _float(low))
+        return found
+
+    def subtracted(self, scores: Floats, atoms: Bools, index: Any) -> Floats:
+        """s - b(x) of each score, as one subtraction of floats.
+
+        - `atoms`, `index`: The distinct rows (a, G), and which of them each score has.
+        """
+        with np.errstate(over="ignore"):
+            found: Floats = scores - self.of_atoms(atoms)[index]
+        lost = np.isinf(found) & np.isfinite(scores)
+        if lost.any():
+            raise GCFCPError(
+                f"{int(lost.sum())} scores such as {scores[int(lost.argmax())]:g} are so large that"
+                " less the shape they are infinite: scale the scores, or write inf for them"
+            )
         return found
 
     @property

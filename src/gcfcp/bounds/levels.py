@@ -21,8 +21,8 @@ Which test. The records of client k weigh v_k = pi_k / n_k each.
   `tail`. The stakes are powers of 1/2, from 1 down to the one that is best for a group that has
   all n records. They depend on n, alpha and tail only.
 
-Records that a client withholds count as missed. Missed records never raise E or the exact bound,
-and neither does leaving out covered ones.
+Records that a client withholds count as missed. Of records that may not be in the group, so many
+covered ones are not counted. Neither ever raises E or the exact bound.
 
 Cost: some sums over the sorted scores of a group, for each stake.
 """
@@ -37,7 +37,7 @@ import numpy as np
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.bounds.beta import clopper_pearson
 
-_ROUNDING = 1e-9  # Sums of logarithms carry rounding errors far below this part of themselves.
+_ROUNDING = 1e-9  # A bet must exceed what is needed by this part, far above rounding errors.
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ class Evidence:
     v: Floats  # (m,): The weight of one record of the score's client.
     hidden: Floats  # (h,): How many records each client may withhold.
     hidden_v: Floats  # (h,): The weight of one record of that client.
+    strange: Floats  # (q,): How many records of each client may not be in the group.
+    strange_v: Floats  # (q,): The weight of one record of that client.
     heaviest: float  # The largest weight of a record of any client that can have the group.
     n: int  # How many records these clients have, in the group or not.
     exact: bool  # Whether the exact bound may be used; see the module.
@@ -63,8 +65,9 @@ def lowest_certain(group: Evidence, alpha: float, tail: float) -> float:
     last = np.ones(len(group.values), dtype=bool)  # Equal scores are covered together.
     last[:-1] = group.values[1:] != group.values[:-1]
     if group.exact:
-        hits = np.cumsum(group.counts)
-        misses = hits[-1] - hits + int(group.hidden.sum()) if len(hits) else hits
+        covered = np.cumsum(group.counts)
+        misses = covered[-1] - covered + int(group.hidden.sum()) if len(covered) else covered
+        hits = np.maximum(covered - int(group.strange.sum()), 0)
         reached = _exactly(hits, misses, alpha, tail, group.certain)
     else:
         reached = _by_betting(group, alpha, tail)
@@ -93,10 +96,12 @@ def _by_betting(group: Evidence, alpha: float, tail: float) -> Bools:
     """Whether E >= 1 / tail after each score, bool (m,)."""
     stakes = _stakes(group.n, alpha, tail)
     r, hidden_r = group.v / group.heaviest, group.hidden_v / group.heaviest
+    odds, strange_r = alpha / (1 - alpha), group.strange_v / group.heaviest
     logs = np.empty((len(stakes), len(group.values)))
     with np.errstate(divide="ignore"):
         for i, f in enumerate(stakes.tolist()):
-            won = np.cumsum(group.counts * np.log1p(f * r * alpha / (1 - alpha)))
+            won = np.cumsum(group.counts * np.log1p(f * r * odds))
+            won = won - float((group.strange * np.log1p(f * strange_r * odds)).sum())
             lost = group.counts * np.log1p(-f * r)
             lost_after = np.append(np.cumsum(lost[::-1])[::-1][1:], 0.0)
             withheld = group.hidden > 0

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from gcfcp import checks
-from gcfcp.calibration.clients import in_order
+from gcfcp.calibration.clients import in_order, shape_of
 from gcfcp.calibration.pooling import pool_of, recompressed
 from gcfcp.solver import combined
 from gcfcp.summary import ClientSummary
@@ -67,5 +67,6 @@ def merge(
         errors=errors.astype(np.int64),
         absent=tuple(name for name in first.absent if all(name in s.absent for s in ordered)),
         by=first.by,
-        shape=first.shape,
+        shape=shape_of(ordered),
+        strangers=tuple(map(sum, zip(*(s.strangers for s in ordered), strict=True))),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -58,6 +58,15 @@ def in_order(summaries: Iterable[ClientSummary]) -> tuple[ClientSummary, ...]:
                     "would count twice; leave one of them out"
                 )
     return ordered
+
+
+def shape_of(summaries: Sequence[ClientSummary]) -> Shape | None:
+    """The shape that all summaries have, with what it was made from according to any of them."""
+    first = summaries[0].shape
+    if first is None:
+        return None
+    known = {source for s in summaries if s.shape is not None for source in s.shape.sources}
+    return replace(first, sources=tuple(known))
 
 
 def one_each(given: Iterable[T], kind: Kind[T]) -> tuple[T, ...]:

@@ -7,7 +7,7 @@ have, and each group gets the lowest level at which a lower confidence bound on 
 1 - alpha (`gcfcp.bounds.levels`; theorem 3 of docs/guarantees.md). There is no test point.
 
 It needs one group at a time (rule "max") and scores that are not represented too low (`upper`).
-Suppressed records count as missed.
+Suppressed records count as missed, and strangers (see `summary.cells`) as not covered.
 
 | here   | docs/guarantees.md                                |
 |--------|---------------------------------------------------|
@@ -33,10 +33,12 @@ if TYPE_CHECKING:
     from gcfcp.calibration.problem import Problem
 
 
-def tail_of(confidence: float, sizes: Sizes) -> float:
-    """The probability with which a single group may fail."""
-    active = sizes.shares > 0
-    return (1 - confidence) / max(1, int(sizes.possible[active].any(axis=0).sum()))
+def tail_of(confidence: float, possible: Bools) -> float:
+    """The probability with which a single group may fail.
+
+    - `possible`: The groups that each client with weight can have, (K, G).
+    """
+    return (1 - confidence) / max(1, int(possible.any(axis=0).sum()))
 
 
 def exact_groups(
@@ -65,7 +67,7 @@ def confident_levels(problem: Problem) -> Floats:
     for g in range(len(problem.groups)):
         mine = order[pool.membership[pool.atom[order], g]]
         evidence = _evidence(problem, g, pool.values[mine], pool.counts[mine], pool.owner[mine])
-        levels.append(_lowest(problem, evidence))
+        levels.append(_lowest(problem, evidence, problem.alpha, rate > 0))
     return np.array(levels)
 
 
@@ -80,10 +82,11 @@ def finite_with_confidence(
     """
     tally, active = problem.tally, rate > 0
     times = np.broadcast_to(factors, rate.shape)
+    grown = tally.times(times)
     found = []
     for g in range(len(problem.groups)):
-        finite = (tally.described - tally.infinite)[:, g] * times
-        missed = tally.infinite[:, g] * times + tally.suppressed[:, g]
+        finite = (grown.described - grown.infinite)[:, g]
+        missed = (grown.infinite + grown.suppressed)[:, g]
         held = active & (finite >= 1)
         lost = active & (missed > 0)
         evidence = Evidence(
@@ -92,22 +95,24 @@ def finite_with_confidence(
             v=rate[held],
             hidden=np.ceil(missed[lost]),
             hidden_v=rate[lost],
+            strange=tally.strangers[active, g].astype(np.float64),
+            strange_v=rate[active],
             heaviest=float(rate[active & problem.sizes.possible[:, g]].max(initial=0.0)) or 1.0,
-            n=max(1, int((problem.sizes.n * times)[problem.sizes.possible[:, g]].sum())),
+            n=max(1, int((problem.sizes.n * times)[active & problem.sizes.possible[:, g]].sum())),
             exact=bool(exact[g]),
             certain=bool(problem.groups.everyone[g]),
         )
-        found.append(np.isfinite(_lowest(problem, evidence, alpha)))
+        found.append(np.isfinite(_lowest(problem, evidence, alpha, active)))
     return np.array(found)
 
 
-def _lowest(problem: Problem, evidence: Evidence, alpha: Fraction | None = None) -> float:
-    """The lowest level that the evidence allows."""
+def _lowest(problem: Problem, evidence: Evidence, alpha: Fraction, active: Bools) -> float:
+    """The lowest level that the evidence allows. `active` are the clients that have weight."""
     assert problem.confidence is not None
     if not len(evidence.values):
         return np.inf
-    tail = tail_of(problem.confidence, problem.sizes)
-    return lowest_certain(evidence, float(problem.alpha if alpha is None else alpha), tail)
+    tail = tail_of(problem.confidence, problem.sizes.possible[active])
+    return lowest_certain(evidence, float(alpha), tail)
 
 
 def _evidence(problem: Problem, g: int, values: Floats, counts: Floats, owner: Floats) -> Evidence:
@@ -121,6 +126,8 @@ def _evidence(problem: Problem, g: int, values: Floats, counts: Floats, owner: F
         v=rate[owner.astype(np.int64)],
         hidden=hidden[hidden > 0].astype(np.float64),
         hidden_v=rate[hidden > 0],
+        strange=problem.tally.strangers[able, g].astype(np.float64),
+        strange_v=rate[able],
         heaviest=float(rate[able].max(initial=0.0)) or 1.0,
         n=max(1, int(sizes.n[able].sum())),
         exact=bool(problem.exact[g]),

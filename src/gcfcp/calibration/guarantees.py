@@ -194,6 +194,8 @@ def _sends_every_score(problem: Problem) -> bool:
 
 def _theorem(problem: Problem) -> str:
     """The theorem that proves the promise, in words."""
+    if problem.rule == "max" and problem.confidence is None and problem.by == "group":
+        return THEOREM_1
     if problem.correction.kind == "sharp":
         return problem.correction.theorem
     if problem.rule == "max":

@@ -63,6 +63,7 @@ class GroupPlan:
     missing: int | None  # How many more records it needs; None if no number of them would help.
     growth: float | None  # The factor by which all clients must grow; None if none is enough.
     least_alpha: float  # An alpha of three digits at which it is surely finite on its own.
+    withheld: int = 0  # By group: how many records of it may be withheld.
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,8 @@ def _state(group: GroupPlan) -> str:
     """Whether the group is finite on its own and, if it is not, how many records it needs."""
     if group.finite:
         return "finite"
+    if group.withheld:
+        return f"INFINITE, and up to {group.withheld:,} records of it are withheld"
     if group.missing is None or group.growth is None:
         return "INFINITE, and more records of the same kind would not help"
     return (
@@ -177,7 +180,10 @@ def _group_plans(problem: Problem) -> tuple[GroupPlan, ...]:
     tried: dict[Fraction, Bools] = {}
     plans = []
     for g, name in enumerate(problem.groups.names):
+        withheld = int(tally.suppressed[:, g].sum()) if problem.by == "group" else 0
         missing, growth = (0, 1.0) if alone[g] else remedies.records_missing(problem, g)
+        if withheld and not alone[g]:  # How the sites would describe more records is not known.
+            missing = growth = None
         plans.append(
             GroupPlan(
                 group=name,
@@ -191,6 +197,7 @@ def _group_plans(problem: Problem) -> tuple[GroupPlan, ...]:
                     remedies.least_alpha(problem, g, tried),
                     float(problem.alpha) if alone[g] else 1.0,
                 ),
+                withheld=withheld,
             )
         )
     return tuple(plans)
@@ -321,6 +328,8 @@ def _advice_on_the_rule(problem: Problem, table: ThresholdTable) -> list[str]:
 
 def _advice_on_records(problem: Problem, table: ThresholdTable, short: Bools) -> list[str]:
     """Say how many times as many records every client would need."""
+    if problem.by == "group" and problem.tally.suppressed[:, short].any():
+        return []
     if problem.rule == "max":
         needed = [remedies.records_missing(problem, int(g))[1] for g in np.flatnonzero(short)]
         known = [f for f in needed if f is not None]
@@ -344,7 +353,7 @@ def _advice_on_hidden_groups(problem: Problem, short: Bools) -> list[str]:
     helped = short & empty.finite_alone & hidden.any(axis=0)
     return [
         f"group {problem.groups.names[g]!r} would be finite if the {int((hidden[:, g] > 0).sum())} "
-        "sites that have few records of it or none could declare it absent: "
+        "sites that withhold it had no record of it and declared it absent: "
         + checks.listed(
             [s.client for s, h in zip(problem.summaries, hidden[:, g], strict=True) if h], 5
         )

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gcfcp import checks
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.digest import TDigest
 from gcfcp.errors import GCFCPError
@@ -54,10 +53,7 @@ class Pool:
 
     def less(self, shape: Shape) -> Pool:
         """The same pool with the shape of each atom subtracted from its values."""
-        with np.errstate(over="ignore"):
-            values = self.values - shape.of_atoms(self.membership)[self.atom]
-        checks.refuse_unusable("scores less their shape", values)
-        return replace(self, values=values)
+        return replace(self, values=shape.subtracted(self.values, self.membership, self.atom))
 
 
 def pool_of(summaries: Sequence[ClientSummary]) -> Pool:

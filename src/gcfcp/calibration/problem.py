@@ -73,7 +73,7 @@ import numpy as np
 from gcfcp import checks
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.calibration import mixture as mixtures
-from gcfcp.calibration.clients import in_order
+from gcfcp.calibration.clients import in_order, shape_of
 from gcfcp.calibration.confidence import exact_groups, finite_with_confidence
 from gcfcp.calibration.correction import (
     CORRECTIONS,
@@ -154,7 +154,8 @@ class Tally:
     described: Ints  # Records that the summary describes.
     infinite: Ints  # How many of the described records have a score of +inf.
     suppressed: Ints  # An upper bound on the records that the summary does not describe.
-    by_group: bool = False  # Whether the summaries are by group, where the bound does not grow.
+    strangers: Ints  # An upper bound on the described records that are not in the group.
+    by_group: bool = False  # Whether the summaries are by group, where the bounds do not grow.
 
     @classmethod
     def of(cls, summaries: Sequence[ClientSummary]) -> Tally:
@@ -163,19 +164,34 @@ class Tally:
             np.array([s.atom_counts @ s.membership for s in summaries]),
             np.array([_at_infinity(s) @ s.membership for s in summaries]),
             np.array([s.suppressed_groups for s in summaries], dtype=np.int64),
+            np.array([s.strangers or (0,) * len(s.groups) for s in summaries], dtype=np.int64),
             summaries[0].by == "group",
         )
+
+    def strange_weights(self, rate: Floats, alpha: Fraction) -> Floats:
+        """How much the test point weighs more in each group because of strangers, float (G,).
+
+        A stranger that is covered adds alpha to the sum Z of theorem 1. For S strangers the sum
+        must exceed (1 - alpha) w_test by alpha S, as it does if w_test is alpha / (1 - alpha) S
+        more.
+        """
+        strange: Floats = rate @ self.strangers * float(alpha / (1 - alpha))
+        return strange
 
     def times(self, factors: Floats | float) -> Tally:
         """The counts if all clients, or each of them, had so many times as many records.
 
-        By atom the suppressed records grow as well. By group the bound is `min_count` - 1, however
-        many records there are.
+        By atom the suppressed records grow as well. By group the bounds depend on `min_count` and
+        mostly not on the number of records.
         """
         column = np.reshape(factors, (-1, 1))
         grown = 1.0 if self.by_group else column
         return Tally(
-            self.described * column, self.infinite * column, self.suppressed * grown, self.by_group
+            self.described * column,
+            self.infinite * column,
+            self.suppressed * grown,
+            self.strangers,
+            self.by_group,
         )
 
     def weights(self, rate: Floats) -> Floats:
@@ -198,6 +214,7 @@ class Tally:
           group (G,), in the same unit.
         """
         W, infinite = self.weights(rate), self.infinite_weights(rate)
+        test = test + self.strange_weights(rate, alpha)
         finite: Bools = infinite + test <= float(alpha) * (W + test) * (1 + _ROUNDING)
         return finite & (infinite < W)
 
@@ -399,7 +416,7 @@ def _shape_for(summaries: Sequence[ClientSummary], given: Any) -> Shape | None:
                 "these summaries by group were not made with this shape: leave it out, because "
                 "they carry their own, or summarise again with it"
             )
-        return first.shape
+        return shape_of(summaries)
     if shape is not None:
         for s in summaries:
             if source_of(s.to_bytes()) in shape.sources:

@@ -120,6 +120,8 @@ class _Reasons:
     def _lacks(self, g: int, row: Bools) -> str:
         """How many records the group lacks."""
         alpha = f"alpha={float(self.problem.alpha):g}"
+        if self.problem.tally.suppressed[:, g].any() and self.problem.by == "group":
+            return f", which are too few for {alpha}"
         more, factor = records_missing(self.problem, g, row)
         if more is None or factor is None:
             return f", and more records of the same kind would not be enough for {alpha}"
@@ -138,7 +140,7 @@ class _Reasons:
                 return f", because by the paper's weight {weighs}: correction='sharp' is enough"
             return ""
         if problem.confidence is not None:
-            return ", because the promise is about this predictor; one on average needs less"
+            return ", because the promise is about this predictor"
         dearest = dearest_client(problem)
         if dearest is not None:
             s, share = problem.summaries[dearest[0]], float(problem.shares[dearest[0]])

@@ -26,6 +26,7 @@ from gcfcp.calibration.problem import Problem, shares_of
 from gcfcp.thresholds import Simultaneous, ThresholdTable
 
 _MOST = 2**40  # No remedy asks for more records than this, nor for a larger factor.
+_MOST_WITH_CONFIDENCE = 2**20  # Exact bounds of more records than this take long.
 _ALPHAS = [  # All numbers between 0 and 1 of three digits, in ascending order.
     Fraction(digits, 10**places) for places in range(8, 2, -1) for digits in range(100, 1000)
 ]
@@ -147,7 +148,8 @@ def records_missing(
     held = int((tally.described + tally.suppressed)[:, g].sum())
     if not held:
         return None, None
-    more = least(lambda m: bool(finite_alone(problem, factors=1 + m / held, row=row)[g]))
+    most = _MOST if problem.confidence is None else _MOST_WITH_CONFIDENCE
+    more = least(lambda m: bool(finite_alone(problem, factors=1 + m / held, row=row)[g]), most)
     return (None, None) if more is None else (more, 1 + more / held)
 
 

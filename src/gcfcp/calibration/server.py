@@ -294,6 +294,7 @@ def _group_levels(problem: Problem) -> Floats:
     coreset = problem.coreset
     atom = np.repeat(np.arange(len(coreset.membership)), np.diff(coreset.start))
     infinite = problem.tally.infinite_weights(problem.weights.rate)
+    test = problem.charged.most + problem.tally.strange_weights(problem.weights.rate, problem.alpha)
     order = np.argsort(coreset.values, kind="stable")
     order = order[np.isfinite(coreset.values[order])]
     thresholds = []
@@ -301,5 +302,5 @@ def _group_levels(problem: Problem) -> Floats:
         mine = order[coreset.membership[atom[order], g]]
         scores = np.append(coreset.values[mine], np.inf)
         weights = np.append(coreset.weights[mine], infinite[g])
-        thresholds.append(quantile(scores, weights, float(problem.charged.most[g]), problem.alpha))
+        thresholds.append(quantile(scores, weights, float(test[g]), problem.alpha))
     return np.array(thresholds)

@@ -84,12 +84,23 @@ def _of_site(calibration: Calibration, summary: ClientSummary) -> list[UnseenSit
             summary.client,
             name,
             int(total[g] + suppressed[g]),
-            float(covered @ summary.membership[:, g] / (total[g] + suppressed[g])),
+            _lowest_coverage(
+                float(covered @ summary.membership[:, g]),
+                int(total[g] + suppressed[g]),
+                summary.strangers[g] if summary.strangers else 0,
+            ),
             _share(np.isposinf(thresholds), summary.atom_counts, summary.membership[:, g]),
         )
         for g, name in enumerate(summary.groups.names)
         if shown[g]
     ]
+
+
+def _lowest_coverage(covered: float, total: int, strangers: int) -> float:
+    """At least this share of a group is covered, if so many of its records may be strangers."""
+    certain = max(0.0, covered - strangers)
+    missed = total - covered
+    return certain / (certain + missed) if certain + missed else 0.0
 
 
 def _thresholds(summary: ClientSummary, table: ThresholdTable) -> Floats:

@@ -124,17 +124,6 @@ def pooled_sample(digests: Sequence[TDigest]) -> Sample:
     return weighted_sample(means, weights)
 
 
-def without_lowest(sample: Sample, number: int) -> Sample:
-    """The weighted sample without the lowest `number` records, taken from its lowest values."""
-    if not number:
-        return sample
-    passed = np.asarray(sample.before)[1:]
-    first = int(np.searchsorted(passed, number, side="right"))
-    weights = sample.weights_of_all()[first:].copy()
-    weights[0] = passed[first] - number
-    return Sample(sample.values[first:], weights, np.concatenate(([0.0], np.cumsum(weights))))
-
-
 # --- the construction -------------------------------------------------------------------------
 
 

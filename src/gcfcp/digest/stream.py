@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -11,12 +13,10 @@ from gcfcp.checks import Representative
 from gcfcp.digest.clusters import (
     checked_limit,
     compress,
-    inherited_error,
+    compress_digests,
     least_weight,
-    pooled_sample,
     refuse_above,
     unit_sample,
-    without_lowest,
 )
 from gcfcp.digest.tdigest import TDigest
 from gcfcp.errors import GCFCPError
@@ -95,23 +95,24 @@ class DigestBuilder:
             self._used += len(taken)
             values = values[len(taken) :]
 
-    def digest(self, without: int = 0) -> TDigest:
-        """The digest of all values that have been added. More can be added afterwards.
+    def digest(self) -> TDigest:
+        """The digest of all values that have been added. More can be added afterwards."""
+        return self.digest_of([self])
 
-        - `without`: How many of the lowest values are left out. It must be less than their number.
-        """
-        options = (self._delta, self._representative, self._min_count, self._limit)
-        if not self.count:
+    @staticmethod
+    def digest_of(builders: Sequence[DigestBuilder]) -> TDigest:
+        """The digest of all values that were added to these builders, which are of one kind."""
+        if not any(b.count for b in builders):
             raise GCFCPError("no values were added: a digest needs at least one value")
-        checks.whole("without", without, 0, self.count)
-        if not self._levels:
-            sample = unit_sample(np.sort(self._buffered())[without:], self._buffered())
-            return TDigest(*compress(sample, *options))
-        digests = [digest for level in self._levels for digest in level]
-        if self._used:
-            digests.append(self._fine_digest())
-        sample = without_lowest(pooled_sample(digests), without)
-        return TDigest(*compress(sample, *options, inherited_error(digests)))
+        first = builders[0]
+        options = (first._delta, first._representative, first._min_count, first._limit)
+        raw = np.concatenate([b._buffered() for b in builders])
+        digests = [d for b in builders for level in b._levels for d in level]
+        if not digests:
+            return TDigest(*compress(unit_sample(np.sort(raw), raw), *options))
+        if len(raw):
+            digests.append(first._fine_digest(raw))
+        return TDigest(*compress_digests(digests, first._delta, first._min_count, first._limit))
 
     def _buffered(self) -> Floats:
         """The raw values that have not been compressed yet."""
@@ -124,11 +125,9 @@ class DigestBuilder:
             room[: self._used] = self._buffered()
             self._room = room
 
-    def _fine_digest(self) -> TDigest:
-        """The digest of the raw values that have not been compressed yet, with FINER * delta."""
-        return TDigest.from_values(
-            self._buffered(), FINER * self._delta, representative=self._representative
-        )
+    def _fine_digest(self, raw: Floats) -> TDigest:
+        """The digest of raw values that have not been compressed yet, with FINER * delta."""
+        return TDigest.from_values(raw, FINER * self._delta, representative=self._representative)
 
     def _compress_buffer(self) -> None:
         """Turn the full buffer into a digest of the first level.
@@ -136,7 +135,7 @@ class DigestBuilder:
         A level that is full is merged into one digest of the next level, like a carry in addition.
         A value therefore goes through few compressions, however long the stream is.
         """
-        carried = self._fine_digest()
+        carried = self._fine_digest(self._buffered())
         self._compressed += self._used
         self._used = 0
         for level in self._levels:

@@ -240,6 +240,8 @@ def _table_from_json(data: dict[str, Any], size: int) -> ThresholdTable:
             raise GCFCPError(
                 "by group, the rule must be 'max', and the table must list each group in order"
             )
+        if not np.array_equal(thresholds, _numbers(data["group_thresholds"])):
+            raise GCFCPError("the levels of the table are not those of group_thresholds")
         membership, thresholds = membership[:0], thresholds[:0]
     if rule == "constant" and not len(membership):
         raise GCFCPError("rule 'constant' needs at least one atom in the table")

@@ -7,45 +7,56 @@ whether it has 0 or m - 1 records must be the same to a reader of the counts.
 **Groups.** A group of fewer than m records is hidden. The summary says "fewer than m" of it, and
 the server charges m - 1 records at +inf, whatever the number is.
 
-**What subtraction would tell.** Published counts can be subtracted from each other. If men and
-women are groups, n - men - women is the number of records that are neither. If `over_75` lies
-inside of `over_65`, their difference is the number of people between. If a group holds nearly all
-records, n minus its count is its complement. All of these have one form: a whole H, which is a
-group or all records, less groups J that divide it up. The records on which 1_H - sum_J 1_j is not 0
-are the exceptions (those in H and in no group of J, in a group of J outside of H, or in two of J).
-Wherever there are fewer than m exceptions, counts are lowered until the difference that a reader
-computes is the same number, whatever the true one is:
+**What subtraction would tell.** Published counts can be added and subtracted. If men and women are
+groups, n - men - women is the number of records that are neither. If `over_75` lies inside of
+`over_65`, their difference is the number of people between. If a group holds nearly all records, n
+minus its count is its complement. If "women over 65" is a group beside women and over 65,
+n - women - over_65 + both is the number of men below 65. All of these have one form: a combination
+of counts with coefficients +1 and -1 that is 0 on all records but a few. These few are the
+exceptions. And digests can be subtracted like counts, at every threshold.
 
-- One group g of J is lowered so that the difference looks like C = m - 1 records (and more, by what
-  the other counts may have been lowered). With a true difference of r, which is at most m - 1, the
-  count is lowered by C - r.
-- If every group of J was lowered for another difference, H itself is lowered in the same way.
-- If that is not possible either, because counts depend on each other in a circle, the smallest
-  group of J is hidden.
+Wherever a combination has fewer than m exceptions, one of its groups, the pivot, is therefore
+described by what the others say, and not by its own records: the pivot g is described by V_g, the
+records for which the other groups of the combination imply that they are in g (all but the women,
+for men). Its count and its digest are then functions of the other groups: not a bit of them depends
+on whether there are 0 or m - 1 exceptions.
 
-The exceptions count, and not their sum with signs, so that a record which goes from one exception
-to another, or appears among them, changes nothing as long as there are fewer than m.
+**Why the promise stands.** V_g holds all records of g, and at most S = m - 1 strangers (more, if
+others of the combination are pivots too). The summary publishes S, and the server takes alpha S
+records off what the group has to spare: a stranger that is covered adds alpha to the sum Z of
+theorem 1, and one that is missed only lowers it. With a confidence, S covered records are not
+counted. With m = 10 and alpha = 0.1 this costs 0.9 of a record for each pivot and site.
 
-**Lowering is safe.** To lower a count by d, the d records with the lowest scores are left out of
-the group. At any threshold that leaves a group its promise these records are covered, so that
-leaving them out can only raise the threshold: theorem 1 and theorem 3 of docs/guarantees.md stand,
-and the server need not know. It costs alpha d records of the group: with m = 10 and alpha = 0.1,
-at most 0.9 of a record for each group and site.
+**Records of g among the exceptions.** The pivot is chosen so that none of its own records is an
+exception, if there is such a group: of two groups of which one contains the other it is the inner
+one, and of a whole and its parts it is a part. If there is none (two groups that are nearly the
+same, each with a few records that the other does not have), V_g lacks up to S records of g, which
+are charged at +inf as hidden ones are. That is dearer, and it shows that there are such records,
+but not how many. Where pivots depend on each other, V_g is joined with g.
+
+**Circles.** If pivots depend on each other in a circle, the smallest group of the combination is
+hidden and charged n records. Which of several groups is the pivot depends on their sizes, up to a
+factor of 2.
 
 **What is not hidden.** A group to which every record belongs by definition (its condition is TRUE,
-or it is the site's own group) has the count n, which is public. The number n itself is exact. Sums
-that a reader can only compute with more than one whole, such as N_G + N_H - N_K where K is exactly
-the union of G and H, are not looked for. Two summaries of the same records for different groups can
-be subtracted too; send one summary for each purpose.
+or it is the site's own group) has the count n, which is public. The number n itself is exact. That
+a cell has m records or more can be told. The values tell what values tell: that of a cluster is the
+rounded maximum of its records. Combinations of more than four counts are found only if
+they divide a whole into parts, and none has other coefficients than +1 and -1. A shape moves the
+values of a hidden group's records by its coefficient, so that a site must not use a shape from
+somebody whom it does not trust. Two summaries of the same records for different groups, or with
+another `min_count`, can be subtracted too; send one summary for each purpose.
 
-Cost: a search over sets of groups that lie beside each other, which is short unless a family has
-many of them. It is refused after `MOST_STEPS` steps, rather than left incomplete.
+Cost: the combinations of up to four counts, and a search over the ways to divide a whole into
+groups. It is refused after `MOST_STEPS` steps, rather than left incomplete.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -53,32 +64,29 @@ from gcfcp.arrays import Bools, Ints
 from gcfcp.errors import GCFCPError
 
 MOST_STEPS = 200_000
-"""How many steps the search for small cells may take."""
+"""How many steps the search for ways to divide a whole may take."""
+
+MOST_COMBINED = 40
+"""For more groups than this, only combinations of up to three counts are listed."""
+
+_ALL = -1  # It stands for all records, among places of groups.
+
+Combination = tuple[tuple[int, int], ...]
+"""Places of groups, each with its coefficient +1 or -1, in ascending order."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What a site publishes about the sizes of its groups. All arrays have the shape (G,)."""
+    """What a site publishes about its groups."""
 
-    lowered: Ints  # How many records with the lowest scores are left out of each group.
-    bound: Ints  # For a group that is hidden, the records to charge; 0 for every other group.
-
-
-@dataclass(frozen=True)
-class _Rest:
-    """A whole and the groups that divide it up with few exceptions."""
-
-    whole: int  # The group H; -1 stands for all records.
-    parts: tuple[int, ...]  # The groups J, ascending.
-
-    @property
-    def groups(self) -> set[int]:
-        """The groups whose counts are subtracted from each other."""
-        return {*self.parts, self.whole} - {-1}
+    members: Bools  # (a, G): The atoms by which each group is described.
+    strangers: Ints  # (G,): How many of these records may not be in the group.
+    bound: Ints  # (G,): How many records of the group may not be described. They are charged.
+    hidden: Bools  # (G,): Whether the group is not described at all.
 
 
 def counted(atoms: Bools, counts: Ints, possible: Bools, certain: Bools, min_count: int) -> Counted:
-    """What may be published of the group sizes of a site.
+    """What may be published of the groups of a site.
 
     - `atoms`, `counts`: The distinct membership rows (a, G) of the site, and how many records each
       of them has, (a,).
@@ -87,75 +95,119 @@ def counted(atoms: Bools, counts: Ints, possible: Bools, certain: Bools, min_cou
     """
     sizes: Ints = counts @ atoms
     n, m = int(counts.sum()), min_count
-    none = np.zeros(len(sizes), dtype=np.int64)
+    strangers = np.zeros(len(sizes), dtype=np.int64)
     if m == 1:
-        return Counted(none, none)
+        return Counted(atoms, strangers, strangers, sizes == 0)
     hidden = possible & (sizes < m)
     bound = np.where(hidden, min(m - 1, n), 0)
     while True:
-        shown = np.flatnonzero(possible & (bound == 0) & ~certain)
-        rests = list(_small_rests(atoms, counts, shown.tolist(), m))
-        lowering = _Lowering(rests, sizes, n, m)
-        circle = lowering.hide()
+        shown = np.flatnonzero(possible & ~hidden & ~certain).tolist()
+        found = {*_short(atoms, counts, shown, m), *_divisions(atoms, counts, shown, m)}
+        pivots = _Pivots(sorted(found, key=lambda c: (len(c), c)), atoms, counts, m)
+        circle = pivots.solve()
         if circle is None:
             break
-        # Everything inside of the smallest group may be at +inf for all the server knows.
-        bound[circle] = n
-    for g, (lowered, most) in lowering.found.items():
-        none[g] = lowered
-        if sizes[g] - lowered < m:
-            none[g], bound[g] = 0, min(m - 1 + most, n)
-    return Counted(none, bound)
+        # For all the server knows, any record may be in the group and at +inf.
+        hidden[circle], bound[circle] = True, n
+    members = atoms.copy()
+    for g, known in pivots.known.items():
+        described = int(counts @ known.atoms)
+        if described < m:
+            hidden[g], bound[g] = True, min(m - 1 + known.strangers, n)
+            continue
+        members[:, g], strangers[g] = known.atoms, min(known.strangers, described)
+        bound[g] = min(known.missing, n - described)
+    return Counted(members, strangers, bound, hidden | ~possible)
 
 
-def _small_rests(atoms: Bools, counts: Ints, shown: list[int], m: int) -> Iterator[_Rest]:
-    """Every whole with groups that divide it up with fewer than m exceptions, each once."""
+# --- combinations with few exceptions -------------------------------------------------------------
+
+
+def _short(atoms: Bools, counts: Ints, shown: list[int], m: int) -> Iterator[Combination]:
+    """Every combination of two to four counts that has fewer than m exceptions."""
+    columns = {_ALL: np.ones(len(counts), dtype=np.int8)}
+    columns |= {g: atoms[:, g].astype(np.int8) for g in shown}
+    large = counts >= m
+    most = 4 if len(shown) <= MOST_COMBINED else 3
+    for size in range(2, most + 1):
+        for chosen in itertools.combinations(columns, size):
+            matrix = np.stack([columns[g] for g in chosen])
+            for signs in itertools.product((1, -1), repeat=size - 1):
+                value = matrix[0] + np.array(signs, dtype=np.int8) @ matrix[1:]
+                if not value[large].any() and counts[value != 0].sum() < m:
+                    yield tuple(zip(chosen, (1, *signs), strict=True))
+
+
+def _divisions(atoms: Bools, counts: Ints, shown: list[int], m: int) -> Iterator[Combination]:
+    """Wholes that groups divide up with fewer than m exceptions.
+
+    Those that are left out are sums and differences of those that are found.
+    """
     order = np.argsort(-counts, kind="stable")
     sizes = counts[order].tolist()
     inside = {g: _bits(atoms[order, g]) for g in shown}
-    search = _Search(sizes, inside)
     every = (1 << len(sizes)) - 1
-    for whole in [-1, *shown]:
-        area = every if whole == -1 else inside[whole]
+    search = _Search(sizes, inside)
+    for whole in [_ALL, *shown]:
+        area = every if whole == _ALL else inside[whole]
+        search.known.clear()
         others = [g for g in shown if g != whole]
-        for parts in sorted(set(search.covers(area, ~area & every, 0, m - 1, (), others))):
-            yield _Rest(whole, parts)
+        for parts in search.covers(area, ~area & every, 0, m - 1, others):
+            if parts:
+                yield tuple(sorted([(whole, 1), *((g, -1) for g in parts)]))
 
 
-@dataclass
+def _bits(column: Bools) -> int:
+    """The atoms of a group as the bits of a whole number; atom 0 is the lowest bit."""
+    return int.from_bytes(np.packbits(column, bitorder="little").tobytes(), "little")
+
+
 class _Search:
     """The search for groups that divide up a whole. Sets of atoms are the bits of whole numbers."""
 
-    sizes: list[int]  # How many records each atom has, in descending order.
-    inside: dict[int, int]  # The atoms of each group.
-    steps: int = 0
+    def __init__(self, sizes: list[int], inside: dict[int, int]) -> None:
+        self.sizes = sizes  # How many records each atom has, in descending order.
+        self.inside = inside  # The atoms of each group.
+        self.steps = 0
+        # What is left to cover, the exceptions so far and how many more there may be; and one way
+        # to go on from there, if there is any. Going on in another way gives nothing new.
+        self.known: dict[tuple[int, int, int], tuple[int, ...] | None] = {}
 
     def covers(
-        self,
-        left: int,
-        taken: int,
-        excepted: int,
-        spare: int,
-        parts: tuple[int, ...],
-        groups: list[int],
+        self, left: int, taken: int, excepted: int, spare: int, groups: list[int]
     ) -> Iterator[tuple[int, ...]]:
         """Cover the atoms `left` by groups that have no atom in common.
 
         - `taken`: The atoms that must not be covered: outside of the whole, or covered already.
         - `excepted`: The atoms that are exceptions.
         - `spare`: How many more records may be exceptions.
-        - `parts`: The groups that were chosen. `groups`: those that may be.
+        - `groups`: The groups that may be chosen.
         """
+        if not left:
+            yield ()
+            return
+        state = (left, excepted, spare)
+        if state in self.known:
+            one = self.known[state]
+            if one is not None:
+                yield one
+            return
         self.steps += 1
         if self.steps > MOST_STEPS:
             raise GCFCPError(
                 f"{len(self.inside)} groups overlap in so many ways that small cells cannot be "
                 "searched for: use by='atom', or fewer groups"
             )
-        if not left:
-            if parts:
-                yield tuple(sorted(parts))
-            return
+        first: tuple[int, ...] | None = None
+        for parts in self._ways(left, taken, excepted, spare, groups):
+            first = parts if first is None else first
+            yield parts
+        self.known[state] = first
+
+    def _ways(
+        self, left: int, taken: int, excepted: int, spare: int, groups: list[int]
+    ) -> Iterator[tuple[int, ...]]:
+        """All ways to cover the largest atom that is left, or to except it, and to go on."""
         largest = left & -left  # The largest atom has the lowest bit.
         for g in groups:
             own = self.inside[g]
@@ -165,13 +217,14 @@ class _Search:
             cost = self._records(clash, spare)
             if cost <= spare:
                 others = [h for h in groups if h != g]
-                yield from self.covers(
-                    left & ~own, taken | own, excepted | clash, spare - cost, (*parts, g), others
-                )
+                for rest in self.covers(
+                    left & ~own, taken | own, excepted | clash, spare - cost, others
+                ):
+                    yield (g, *rest)
         size = self.sizes[largest.bit_length() - 1]
         if size <= spare:
             yield from self.covers(
-                left & ~largest, taken, excepted | largest, spare - size, parts, groups
+                left & ~largest, taken | largest, excepted | largest, spare - size, groups
             )
 
     def _records(self, atoms: int, most: int) -> int:
@@ -184,77 +237,106 @@ class _Search:
         return total
 
 
-def _bits(column: Bools) -> int:
-    """The atoms of a group as the bits of a whole number; atom 0 is the lowest bit."""
-    return int.from_bytes(np.packbits(column, bitorder="little").tobytes(), "little")
+# --- pivots ---------------------------------------------------------------------------------------
 
 
-class _Lowering:
-    """By how much each group is lowered, so that no rest shows.
+@dataclass(frozen=True)
+class _Described:
+    """How a group is described, and what that could be for other data with the same structure."""
 
-    `found` holds for each group that is lowered the number, and the most that it could have been.
-    """
+    atoms: Bools  # (a,): V_g.
+    strangers: int = 0  # How many records of V_g are at most not in g.
+    missing: int = 0  # How many records of g are at most not in V_g.
 
-    def __init__(self, rests: list[_Rest], sizes: Ints, n: int, m: int) -> None:
-        self.sizes, self.n, self.m = sizes, n, m
-        self.found: dict[int, tuple[int, int]] = {}
-        self.owner: dict[int, _Rest] = {}  # The rest for which each group is lowered.
-        self.stuck: _Rest | None = None
-        seen: list[list[int]] = []
-        for rest in sorted(rests, key=lambda r: (len(r.parts), r.whole, r.parts)):
-            vector = self._vector(rest)
-            if seen and np.linalg.matrix_rank([*seen, vector]) == len(seen):
-                continue  # The counts that are lowered already determine this rest.
-            free = [g for g in rest.parts if g not in self.owner] or [
-                g for g in (rest.whole,) if g >= 0 and g not in self.owner
-            ]
+
+class _Pivots:
+    """One pivot for each combination, and how it is described by the others."""
+
+    def __init__(
+        self, combinations: Sequence[Combination], atoms: Bools, counts: Ints, m: int
+    ) -> None:
+        self.atoms, self.counts, self.m = atoms, counts, m
+        self.sizes: Ints = counts @ atoms
+        self.known: dict[int, _Described] = {}
+        self.owner: dict[int, Combination] = {}  # The combination that describes each pivot.
+        self.stuck: Combination | None = None
+        basis = _Independent()
+        for combination in combinations:
+            if not basis.add(dict(combination)):
+                continue  # It is a sum of others, which are constants.
+            free = [g for g, _ in combination if g != _ALL and g not in self.owner]
             if not free:
-                self.stuck = rest
+                self.stuck = combination
                 return
-            self.owner[max(free, key=lambda g: (int(sizes[g]), -g))] = rest
-            seen.append(vector)
+            inner = [g for g in free if self._is_implied(combination, g)] or free
+            pivot = max(inner, key=lambda g: (int(self.sizes[g]).bit_length(), -g))
+            self.owner[pivot] = combination
 
-    def _vector(self, rest: _Rest) -> list[int]:
-        """The coefficients of the groups' counts in the rest."""
-        vector = [0] * len(self.sizes)
-        for g in rest.parts:
-            vector[g] -= 1
-        if rest.whole >= 0:
-            vector[rest.whole] += 1
-        return vector
+    def _is_implied(self, combination: Combination, g: int) -> bool:
+        """Whether no record of g is an exception: the other groups imply all records of g.
 
-    def hide(self) -> int | None:
-        """Find all numbers, or return the group that must be hidden to make that possible."""
+        If there are no exceptions at all, parts of a whole are preferred, as if there were a rest.
+        """
+        value = np.zeros(len(self.counts), dtype=np.int64)
+        for h, c in combination:
+            value += c * (1 if h == _ALL else self.atoms[:, h].astype(np.int64))
+        sign = dict(combination)[g]
+        return bool((value * sign <= 0).all()) and (bool(value.any()) or sign == -1)
+
+    def solve(self) -> int | None:
+        """Describe all pivots, or return the group that must be hidden to make that possible."""
         if self.stuck is None:
             for g in self.owner:
-                self._lower(g, set())
+                self._describe(g, frozenset())
                 if self.stuck is not None:
                     break
         if self.stuck is None:
             return None
-        return min(self.stuck.parts, key=lambda g: (int(self.sizes[g]), g))
+        inside = [g for g, _ in self.stuck if g != _ALL]
+        return min(inside, key=lambda g: (int(self.sizes[g]), g))
 
-    def _lower(self, g: int, above: set[int]) -> tuple[int, int]:
-        """By how much group g is lowered, and the most that it could be."""
+    def _describe(self, g: int, above: frozenset[int]) -> _Described:
+        """How group g is described. `above` are the groups that wait for this."""
+        if g == _ALL:
+            return _Described(np.ones(len(self.counts), dtype=bool))
         if g not in self.owner:
-            return 0, 0
-        if g in self.found:
-            return self.found[g]
-        rest = self.owner[g]
+            return _Described(self.atoms[:, g])
+        if g in self.known:
+            return self.known[g]
         if g in above:
-            self.stuck = rest
-            return 0, 0
-        others = {h: self._lower(h, above | {g}) for h in rest.groups - {g}}
-        parts = [others[h] for h in rest.parts if h != g]
-        whole = others.get(rest.whole, (0, 0))
-        total = self.n if rest.whole < 0 else int(self.sizes[rest.whole])
-        left = total - int(self.sizes[list(rest.parts)].sum())  # The true difference.
-        low, most = sum(d for d, _ in parts), sum(b for _, b in parts)
-        # An exception counts 1 if it is in H only, and down to -len(J) if it is in groups of J.
-        least = -len(rest.parts) * (self.m - 1)
-        if g == rest.whole:
-            self.found[g] = left + low - least, self.m - 1 + most - least
+            self.stuck = self.owner[g]
+            return _Described(self.atoms[:, g])
+        others = {h: self._describe(h, above | {g}) for h, _ in self.owner[g] if h != g}
+        coefficients = dict(self.owner[g])
+        sign = -coefficients[g]
+        # 1_g is the sum of the others with these signs, but for the exceptions.
+        implied = sum(sign * coefficients[h] * o.atoms.astype(np.int64) for h, o in others.items())
+        few = self.m - 1 + sum(o.strangers + o.missing for o in others.values())
+        own: Bools = np.asarray(implied >= 1)
+        if self._is_implied(self.owner[g], g) or any(o.strangers for o in others.values()):
+            self.known[g] = _Described(own | self.atoms[:, g], few)
         else:
-            looks = self.m - 1 + most  # What the difference will look like.
-            self.found[g] = looks + whole[0] - low - left, looks + whole[1] - least
-        return self.found[g]
+            self.known[g] = _Described(own, few, few)
+        return self.known[g]
+
+
+class _Independent:
+    """Combinations that are no sums of each other, by elimination in fractions."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, dict[int, Fraction]] = {}  # By the first place that is not 0.
+
+    def add(self, combination: dict[int, int]) -> bool:
+        """Add a combination, unless it is a sum of multiples of those that were added."""
+        row = {g: Fraction(c) for g, c in combination.items()}
+        while row:
+            first = min(row)
+            if first not in self.rows:
+                self.rows[first] = {g: c / row[first] for g, c in row.items()}
+                return True
+            factor = row[first]
+            for g, c in self.rows[first].items():
+                row[g] = row.get(g, Fraction(0)) - factor * c
+                if not row[g]:
+                    del row[g]
+        return False

@@ -12,8 +12,9 @@ fewer than m records is not described. The promise must hold for its records too
 therefore states an upper bound on their number in each group, and the server treats them as scores
 of +inf.
 
-- By group, a group of fewer than m records is hidden and charged m - 1, and counts that would tell
-  small cells by subtraction are lowered. `cells` says how, and why that is safe.
+- By group, a group of fewer than m records is hidden and charged m - 1, and a group that would tell
+  a small cell by subtraction is described by what others say of it. `cells` says how, and why the
+  promise stands.
 - By atom, the bound of a group is the next multiple of m above the number of its suppressed
   records, but at most the number of all suppressed records. With m = 5 and 100 suppressed records,
   a group that has 0 to 4 of them has the bound 5, and one that has 5 to 9 has the bound 10. The
@@ -151,6 +152,7 @@ def summarize(
             "each score"
         )
     making.refuse_absent(matrix)
+    making.refuse_outside(matrix)
     if holdout is None:
         return _summary_of(values, matrix, making)
     held = held_out(len(values), holdout, rng)
@@ -187,9 +189,8 @@ def _summary_of(values: Floats, matrix: Bools, making: Making) -> ClientSummary:
     residuals = making.residuals(values, atoms.membership, atoms.index)
     order = np.argsort(residuals)
     residuals, atom = residuals[order], atoms.index[order]
-    columns = np.ascontiguousarray(atoms.membership.T)
     return assemble_groups(
-        lambda g: residuals[columns[g][atom]], atoms.membership, atoms.counts, making
+        lambda inside: residuals[inside[atom]], atoms.membership, atoms.counts, making
     )
 
 
@@ -216,6 +217,7 @@ class Making:
     absent: Any = ()  # The groups that are declared absent, in the order of the family.
     by: str = "atom"
     shape: Any = None  # A `Shape`, or None.
+    whole: bool = True  # Whether records that cannot be described are counted.
 
     def __post_init__(self) -> None:
         if not isinstance(self.groups, Groups):
@@ -231,6 +233,11 @@ class Making:
             "by": checks.choice("by", self.by, *BY),
             "shape": as_shape(self.shape, self.groups),
         }
+        if self.by == "group" and self.min_count > 1 and self.representative == "mean":
+            raise GCFCPError(
+                "representative='mean' by group needs min_count=1, because means can be subtracted "
+                "from each other: use representative='upper'"
+            )
         if given["shape"] is not None and self.by == "atom":
             raise GCFCPError(
                 "a summary by atom takes no shape: give by='group', or give the shape to calibrate"
@@ -254,9 +261,24 @@ class Making:
         limit: Any = getattr(score, "upper", None)
         return float(limit) if checks.is_number(limit) and math.isfinite(limit) else None
 
+    def _error(self, digest: TDigest) -> int:
+        """The certified error of a digest, in records.
+
+        By group with a `min_count`, the error that occurred would tell how scores of different
+        groups lie. There it is bounded by the counts: a maximum that is rounded up does not pass
+        that of the next cluster.
+        """
+        if self.by == "atom" or self.min_count == 1:
+            return math.ceil(digest.error_weight)
+        pairs = digest.weights[1:] + digest.weights[:-1]
+        return int(pairs.max(initial=digest.weights[0]))
+
     def for_shape(self) -> Making:
-        """How the shape part of the same site is made: by atom, whatever the level part is."""
-        return replace(self, by="atom", shape=None)
+        """How the shape part of the same site is made: by atom, whatever the level part is.
+
+        A shape does not use suppressed records, so that not even their number is told.
+        """
+        return replace(self, by="atom", shape=None, whole=False)
 
     def builder(self, buffer: int) -> DigestBuilder:
         """A builder of digests for a stream of scores."""
@@ -264,15 +286,14 @@ class Making:
             self.delta, self.representative, self.min_count, self.limit, buffer=buffer
         )
 
-    def digest(self, scores: Any, without: int = 0) -> TDigest:
-        """The digest of one cell, from its ascending scores or from the builder that saw them.
-
-        - `without`: How many of the lowest scores are left out.
-        """
+    def digest(self, scores: Any) -> TDigest:
+        """The digest of one cell, from its ascending scores or from the builders that saw them."""
         if isinstance(scores, DigestBuilder):
-            return scores.digest(without)
+            return scores.digest()
+        if isinstance(scores, list):
+            return DigestBuilder.digest_of(scores)
         return TDigest.from_sorted(
-            scores[without:],
+            scores,
             self.delta,
             representative=self.representative,
             min_count=self.min_count,
@@ -286,9 +307,7 @@ class Making:
         """
         if self.shape is None:
             return values
-        with np.errstate(over="ignore"):
-            found: Floats = values - self.shape.of_atoms(atoms)[index]
-        checks.refuse_unusable("scores less their shape", found)
+        found: Floats = self.shape.subtracted(values, atoms, index)
         return found
 
     def refuse_absent(self, membership: Bools, counts: Ints | None = None) -> None:
@@ -306,6 +325,16 @@ class Making:
                     f"{number} records belong to group {name!r}, which was declared absent{first}: "
                     "correct these records, or do not declare the group absent"
                 )
+
+    def refuse_outside(self, membership: Bools) -> None:
+        """Raise an error if a record is not in a group that every record belongs to."""
+        outside = self.groups.everyone & ~membership.all(axis=0)
+        if outside.any():
+            g = int(outside.argmax())
+            raise GCFCPError(
+                f"{int((~membership[:, g]).sum())} records do not belong to group "
+                f"{self.groups.names[g]!r}, whose condition is TRUE: correct the membership"
+            )
 
     def summary(self, cells: Bools, digests: Sequence[TDigest], **told: Any) -> ClientSummary:
         """The summary of these cells (a, G) and their digests.
@@ -327,7 +356,7 @@ class Making:
             start=np.cumsum([0] + [len(d) for d in digests]),
             values=np.concatenate([np.empty(0), *(d.means for d in digests)]),
             counts=np.concatenate([np.empty(0), *(d.weights for d in digests)]).astype(np.int64),
-            errors=np.ceil([d.error_weight for d in digests]).astype(np.int64),
+            errors=np.array([self._error(d) for d in digests], dtype=np.int64),
             absent=self.absent,
             by=self.by,
             shape=self.shape,
@@ -348,6 +377,15 @@ def assemble(by_atom: list[Any], membership: Bools, making: Making) -> ClientSum
     making.refuse_absent(membership, counts)
     in_group, n = membership.any(axis=1), int(counts.sum())
     _warn_of_uncovered(making.client, int(counts[~in_group].sum()), n)
+    if not making.whole:
+        large = in_group & (counts >= min_count)
+        if not large.any():
+            raise GCFCPError(
+                f"{making.client}: no combination of groups has {min_count} records in the shape "
+                "part: hold out a larger share, or lower min_count"
+            )
+        by_atom = [cell for cell, keep in zip(by_atom, large.tolist(), strict=True) if keep]
+        return assemble(by_atom, membership[large], replace(making, whole=True))
     # Fewer than min_count records in no group are suppressed like any small atom, because even
     # their number would describe them.
     small = counts < min_count
@@ -368,12 +406,13 @@ def assemble(by_atom: list[Any], membership: Bools, making: Making) -> ClientSum
 
 
 def assemble_groups(
-    scores_of: Callable[[int], Any], atoms: Bools, counts: Ints, making: Making
+    scores_of: Callable[[Bools], Any], atoms: Bools, counts: Ints, making: Making
 ) -> ClientSummary:
     """The summary by group.
 
-    - `scores_of`: It gives the scores, or residuals, of a group by its place: an ascending array or
-      a `DigestBuilder`. It is asked for one group at a time, so that one is held at a time.
+    - `scores_of`: It gives the scores, or residuals, of all records of some atoms (a,): an
+      ascending array, or the `DigestBuilder`s that have seen them. It is asked for one group at a
+      time, so that one is held at a time.
     - `atoms`, `counts`: The distinct membership rows (a, G) of the records, and how many records
       each of them has.
     """
@@ -391,13 +430,14 @@ def assemble_groups(
         making.min_count,
     )
     # Keys are in ascending order if the last group comes first, because it has the lowest bit.
-    shown = np.flatnonzero(((counts @ atoms) > 0) & (told.bound == 0))[::-1].tolist()
+    shown = np.flatnonzero(~told.hidden)[::-1].tolist()
     return making.summary(
         np.eye(len(groups), dtype=bool)[shown],
-        [making.digest(scores_of(g), int(told.lowered[g])) for g in shown],
+        [making.digest(scores_of(told.members[:, g])) for g in shown],
         n=n,
         suppressed=0,
         suppressed_groups=tuple(told.bound.tolist()),
+        strangers=tuple(told.strangers.tolist()),
         uncovered=0,
     )
 
@@ -406,18 +446,18 @@ def refuse_sources(by_atom: list[Any], membership: Bools, making: Making) -> Non
     """Raise an error if the shape was made from the summary of these very records.
 
     A record must not be behind both the shape and the levels. What can be found here is a summary
-    by atom that was made with the same settings, or with a `min_count` of 1.
+    by atom that was made with the same settings. (Other settings are not tried: to a stranger who
+    sends shapes, the answer would confirm a guess about these records.)
     """
-    for min_count in {making.min_count, 1}:
-        before = replace(making.for_shape(), min_count=min_count)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", GCFCPWarning)
-            data = assemble([part.copy() for part in by_atom], membership, before).to_bytes()
-        if source_of(data) in making.shape.sources:
-            raise GCFCPError(
-                f"{making.client}: the shape was made from these very records, so that nothing "
-                "would be promised: give records that the shape has not seen, or use holdout"
-            )
+    before = replace(making, by="atom", shape=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GCFCPWarning)
+        data = assemble([part.copy() for part in by_atom], membership, before).to_bytes()
+    if source_of(data) in making.shape.sources:
+        raise GCFCPError(
+            f"{making.client}: the shape was made from these very records, so that nothing would "
+            "be promised: give records that the shape has not seen, or use holdout"
+        )
 
 
 def _ascending(scores: Any) -> Any:

@@ -43,19 +43,22 @@ and that of a site that is not a member are 0.
 Version 3 is for summaries by group. In the words of this page a group takes the place of an atom:
 `atoms` is the number of described groups, and the key of each has exactly one bit. A record is
 counted in each of its groups, so that counts do not add up to n. The header has the fields of
-version 2, both of which may be empty, and two more:
+version 2, both of which may be empty, and three more:
 
 | field               | JSON           | what it says                                             |
 |---------------------|----------------|----------------------------------------------------------|
 | `by`                | string         | "group"                                                  |
 | `shape`             | object or null | the shape that was subtracted from the scores, or null   |
+| `strangers`         | list           | how many records that describe a group may not be in it  |
 
 The object `shape` has the entries `coefficients`, a list of G numbers, and `sources`, an ascending
 list of texts of 16 hexadecimal digits: the first 64 bits of the SHA-256 of each summary that the
 shape was made from. `suppressed` and `uncovered` are 0, because they are not told.
 `suppressed_groups` has G entries: for a group that is hidden the number of records to charge for
-it, which is min_count - 1 or more, and 0 for every other group. If `min_count` is above 1, every
-group is described, hidden, declared absent, or the group of another site.
+it, which is min_count - 1 or more, and 0 for most other groups. If `min_count` is above 1, every
+group is described, hidden, declared absent, or the group of another site. A group with strangers is
+described by records of which so many may not be in it, because its own would tell a small cell. It
+may have an entry in `suppressed_groups` as well: so many of its own records may not be described.
 
 The body follows without gaps. Its integers are unsigned and little-endian, w bytes each:
 
@@ -129,6 +132,7 @@ def encode(summary: ClientSummary) -> bytes:
     if summary.by == "group":
         version = _BY_GROUP
         header |= {"by": summary.by, "shape": summary.shape and summary.shape.values}
+        header["strangers"] = list(summary.strangers)
     body = (
         pack(summary.membership).tobytes()
         + whole.astype("<u8").view(np.uint8).reshape(-1, 8)[:, :width].tobytes()
@@ -190,6 +194,7 @@ def fields(header: dict[str, Any], body: memoryview) -> dict[str, Any]:
         "values": np.frombuffer(body[ends[3] :], dtype="<f8").astype(np.float64),
         "absent": tuple(absent),
         "by": header.get("by", "atom"),
+        "strangers": tuple(header.get("strangers", ())),
         "shape": None if shape is None else Shape.from_values(groups, shape),
         "library": header["library"],
     }

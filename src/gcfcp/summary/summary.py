@@ -75,6 +75,8 @@ class ClientSummary:
     absent: tuple[str, ...] = ()  # The groups that it declares it cannot have, in their order.
     by: str = "atom"  # What the cells are: "atom" or "group".
     shape: Shape | None = None  # The shape that was subtracted from the scores, if any.
+    # By group, for each group a bound on the described records that are not in it; see `cells`.
+    strangers: tuple[int, ...] = ()
     library: str = LIBRARY  # The name and version of what made the summary.
 
     def __post_init__(self) -> None:
@@ -163,6 +165,8 @@ def _check(s: ClientSummary) -> None:
     _check_parameters(s.parameters)
     _check_members(s)
     checks.choice("by", s.by, *BY)
+    if s.by == "atom" and s.strangers:
+        raise GCFCPError("a summary by atom has no strangers")
     if s.shape is not None and s.by == "atom":
         raise GCFCPError("a summary by atom has no shape: the server subtracts it")
     if s.shape is not None and s.shape.groups.fingerprint != s.groups.fingerprint:
@@ -233,13 +237,26 @@ def _check_groups(s: ClientSummary) -> None:
     if np.any(s.atom_counts > s.n):
         raise GCFCPError(f"a group has more than n={s.n} records")
     hidden = np.array(s.suppressed_groups) > 0
+    counts = s.atom_counts @ s.membership
+    if len(s.strangers) != len(s.groups) or not all(
+        type(k) is int and 0 <= k <= most
+        for k, most in zip(s.strangers, counts.tolist(), strict=True)
+    ):
+        raise GCFCPError(
+            "strangers must hold one count for each group, none above the records that describe it"
+        )
+    strange = np.array(s.strangers) > 0
+    if np.any(counts + np.array(s.suppressed_groups) > s.n):
+        raise GCFCPError(f"a group has more than n={s.n} records, with those that are suppressed")
     if s.is_aggregate:
         return
     described = s.membership.any(axis=0)
-    if np.any(hidden & described):
+    if np.any((counts != s.n) & described & s.groups.everyone):
+        raise GCFCPError(f"a group that holds every record does not have n={s.n} records")
+    if np.any(hidden & described & ~strange):
         raise GCFCPError("a group is described although records of it are suppressed")
-    if s.min_count == 1 and hidden.any():
-        raise GCFCPError("a group is hidden although min_count is 1")
+    if s.min_count == 1 and (hidden | strange).any():
+        raise GCFCPError("a group is hidden, or has strangers, although min_count is 1")
     if s.min_count > 1 and np.any(s.possible & ~described & ~hidden):
         raise GCFCPError("a group is neither described nor hidden nor declared absent")
 

@@ -91,8 +91,8 @@ class _Held:
     """The scores by cell: unchanged at first, and in digest builders once there are too many.
 
     The object changes with every batch, because it follows a stream. As long as scores are held
-    unchanged they are held by atom, whose key is its row of the membership matrix as bytes. The key
-    of a builder is that of an atom, or the place of a group.
+    unchanged they are held by atom, whose key is its row of the membership matrix as bytes. By
+    group, the digest of a group is made of its atoms at the end.
     """
 
     def __init__(self, making: Making) -> None:
@@ -100,7 +100,7 @@ class _Held:
         self._membership: dict[bytes, Bools] = {}
         self._counts: dict[bytes, int] = {}
         self._chunks: dict[bytes, list[Floats]] = {}
-        self._builders: dict[bytes | int, DigestBuilder] | None = None
+        self._builders: dict[bytes, DigestBuilder] | None = None
         self._buffer = 0
 
     @property
@@ -127,24 +127,20 @@ class _Held:
             self._turn_into_builders()
 
     def _build(self, key: bytes, part: Floats) -> None:
-        """Add scores of one atom to the builders of their cells."""
+        """Add scores of one atom to its builder, less the shape if there is one."""
         assert self._builders is not None
-        row = self._membership[key]
-        cells: list[bytes | int] = [key]
-        if self._making.by == "group":
-            part = self._making.residuals(part, row[None], np.zeros(len(part), dtype=np.int64))
-            cells = list(np.flatnonzero(row).tolist())
-        for cell in cells:
-            if cell not in self._builders:
-                self._builders[cell] = self._making.builder(self._buffer)
-            self._builders[cell].add(part)
+        if key not in self._builders:
+            self._builders[key] = self._making.builder(self._buffer)
+        self._builders[key].add(self._residuals(part, self._membership[key]))
+
+    def _residuals(self, part: Floats, row: Bools) -> Floats:
+        """The scores of one atom less its shape; the scores themselves by atom."""
+        return self._making.residuals(part, row[None], np.zeros(len(part), dtype=np.int64))
 
     def _turn_into_builders(self) -> None:
         """Move all scores that are held into digest builders, in the order in which they came."""
         self._builders = {}
-        by_group = self._making.by == "group"
-        cells = len(self._making.groups) if by_group else len(self._membership)
-        self._buffer = max(2**12, min(2**20, BUFFERED // cells))
+        self._buffer = max(2**12, min(2**20, BUFFERED // len(self._membership)))
         for key in list(self._chunks):
             for part in self._chunks.pop(key):
                 self._build(key, part)
@@ -156,24 +152,23 @@ class _Held:
         if not keys:
             raise GCFCPError("there are no scores: a client needs at least one record")
         atoms = np.array([self._membership[key] for key in keys])
-        making, builders = self._making, self._builders
-        by_atom: list[Any] = []
-        if builders is None:
-            by_atom = [np.concatenate(self._chunks.pop(key)) for key in keys]
+        making = self._making
+        cells: list[Any]
+        if self._builders is None:
+            cells = [np.concatenate(self._chunks.pop(key)) for key in keys]
+        else:
+            cells = [self._builders[key] for key in keys]
         if making.by == "atom":
-            return assemble(by_atom or [(builders or {})[key] for key in keys], atoms, making)
-        counts = np.array([self._counts[key] for key in keys])
-        if builders is not None:
-            return assemble_groups(builders.__getitem__, atoms, counts, making)
-        if making.shape is not None and making.shape.sources:
-            refuse_sources(by_atom, atoms, making)
-        residuals = [
-            making.residuals(part, row[None], np.zeros(len(part), dtype=np.int64))
-            for part, row in zip(by_atom, atoms, strict=True)
-        ]
+            return assemble(cells, atoms, making)
+        if self._builders is None:
+            if making.shape is not None and making.shape.sources:
+                refuse_sources(cells, atoms, making)
+            cells = [self._residuals(part, row) for part, row in zip(cells, atoms, strict=True)]
 
-        def scores_of(g: int) -> Floats:
-            inside = np.flatnonzero(atoms[:, g])
-            return np.sort(np.concatenate([residuals[i] for i in inside]))
+        def scores_of(inside: Bools) -> Any:
+            chosen = [cells[i] for i in np.flatnonzero(inside)]
+            return chosen if self._builders is not None else np.sort(np.concatenate(chosen))
 
-        return assemble_groups(scores_of, atoms, counts, making)
+        return assemble_groups(
+            scores_of, atoms, np.array([self._counts[key] for key in keys]), making
+        )

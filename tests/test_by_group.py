@@ -132,7 +132,7 @@ def test_a_large_shape_and_tiny_scores():
     shape = Shape(THREE, (1e12, 0.0, 0.0))
     made = gcfcp.summarize(scores, member, groups=THREE, client="a", by="group", shape=shape)
     assert (gcfcp.calibrate([made], 0.1).thresholds([[1, 1, 1]]) >= scores.max()).all()
-    with pytest.raises(GCFCPError, match="9 scores such as .* less the shape they are infinite"):
+    with pytest.raises(GCFCPError, match=r"9 scores such as .* less the shape they are infinite"):
         gcfcp.summarize(
             np.full(9, -np.finfo(float).max), np.ones((9, 3), bool), groups=THREE, client="a",
             by="group", shape=Shape(THREE, (1e300, 0, 0)),

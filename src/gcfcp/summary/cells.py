@@ -22,7 +22,7 @@ for men). Its count and its digest are then functions of the other groups: not a
 on whether there are 0 or m - 1 exceptions.
 
 **Why the promise stands.** V_g holds all records of g, and at most S = m - 1 strangers (more, if
-others of the combination are pivots too). The summary publishes S, and the server takes alpha S
+several combinations are involved). The summary publishes S, and the server takes alpha S
 records off what the group has to spare: a stranger that is covered adds alpha to the sum Z of
 theorem 1, and one that is missed only lowers it. With a confidence, S covered records are not
 counted. With m = 10 and alpha = 0.1 this costs 0.9 of a record for each pivot and site.
@@ -32,11 +32,12 @@ exception, if there is such a group: of two groups of which one contains the oth
 one, and of a whole and its parts it is a part. If there is none (two groups that are nearly the
 same, each with a few records that the other does not have), V_g lacks up to S records of g, which
 are charged at +inf as hidden ones are. That is dearer, and it shows that there are such records,
-but not how many. Where pivots depend on each other, V_g is joined with g.
+but not how many. The number of records that the others imply twice may show.
 
-**Circles.** If pivots depend on each other in a circle, the smallest group of the combination is
-hidden and charged n records. Which of several groups is the pivot depends on their sizes, up to a
-factor of 2.
+**Several combinations.** Pivots are found by elimination, so that each is a sum of groups that are
+no pivots. Such a sum may have m exceptions or more, and S is then 2 m - 1, 3 m - 1 and so on. If no
+group of a combination has the coefficient +1 or -1 after that, its smallest group is hidden and
+charged n records. Which of several groups is the pivot depends on their sizes, up to a factor of 2.
 
 **What is not hidden.** A group to which every record belongs by definition (its condition is TRUE,
 or it is the site's own group) has the count n, which is public. The number n itself is exact. That
@@ -56,7 +57,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 
@@ -66,7 +66,7 @@ from gcfcp.errors import GCFCPError
 MOST_STEPS = 200_000
 """How many steps the search for ways to divide a whole may take."""
 
-MOST_COMBINED = 40
+MOST_COMBINED = 24
 """For more groups than this, only combinations of up to three counts are listed."""
 
 _ALL = -1  # It stands for all records, among places of groups.
@@ -104,16 +104,16 @@ def counted(atoms: Bools, counts: Ints, possible: Bools, certain: Bools, min_cou
         shown = np.flatnonzero(possible & ~hidden & ~certain).tolist()
         found = {*_short(atoms, counts, shown, m), *_divisions(atoms, counts, shown, m)}
         pivots = _Pivots(sorted(found, key=lambda c: (len(c), c)), atoms, counts, m)
-        circle = pivots.solve()
-        if circle is None:
+        stuck = pivots.to_hide()
+        if stuck is None:
             break
         # For all the server knows, any record may be in the group and at +inf.
-        hidden[circle], bound[circle] = True, n
+        hidden[stuck], bound[stuck] = True, n
     members = atoms.copy()
-    for g, known in pivots.known.items():
+    for g, known in pivots.described().items():
         described = int(counts @ known.atoms)
         if described < m:
-            hidden[g], bound[g] = True, min(m - 1 + known.strangers, n)
+            hidden[g], bound[g] = True, min(m - 1 + known.missing, n)
             continue
         members[:, g], strangers[g] = known.atoms, min(known.strangers, described)
         bound[g] = min(known.missing, n - described)
@@ -242,101 +242,103 @@ class _Search:
 
 @dataclass(frozen=True)
 class _Described:
-    """How a group is described, and what that could be for other data with the same structure."""
+    """How a pivot is described, and what that could be for other data with the same structure."""
 
     atoms: Bools  # (a,): V_g.
-    strangers: int = 0  # How many records of V_g are at most not in g.
-    missing: int = 0  # How many records of g are at most not in V_g.
+    strangers: int  # How many records of V_g are at most not in g.
+    missing: int  # How many records of g are at most not in V_g.
+
+
+_Sum = dict[int, int]
+"""A sum of counts of groups that are no pivots: the coefficient of each, and of all records."""
+
+
+def _replace(terms: _Sum, g: int, by: _Sum) -> None:
+    """Put another sum in the place of group g."""
+    times = terms.pop(g, 0)
+    for h, c in by.items():
+        terms[h] = terms.get(h, 0) + times * c
+        if not terms[h]:
+            del terms[h]
 
 
 class _Pivots:
-    """One pivot for each combination, and how it is described by the others."""
+    """One pivot for each combination, as a sum of groups that are no pivots (by elimination)."""
 
     def __init__(
         self, combinations: Sequence[Combination], atoms: Bools, counts: Ints, m: int
     ) -> None:
         self.atoms, self.counts, self.m = atoms, counts, m
-        self.sizes: Ints = counts @ atoms
-        self.known: dict[int, _Described] = {}
-        self.owner: dict[int, Combination] = {}  # The combination that describes each pivot.
-        self.stuck: Combination | None = None
-        basis = _Independent()
+        self.sums: dict[int, _Sum] = {}
+        self.stuck: Combination | None = None  # A combination for which there is no pivot.
         for combination in combinations:
-            if not basis.add(dict(combination)):
+            row = dict(combination)
+            for g in [g for g in row if g in self.sums]:
+                _replace(row, g, self.sums[g])
+            free = [g for g, c in row.items() if g != _ALL and abs(c) == 1]
+            if not row:
                 continue  # It is a sum of others, which are constants.
-            free = [g for g, _ in combination if g != _ALL and g not in self.owner]
             if not free:
                 self.stuck = combination
                 return
-            inner = [g for g in free if self._is_implied(combination, g)] or free
-            pivot = max(inner, key=lambda g: (int(self.sizes[g]).bit_length(), -g))
-            self.owner[pivot] = combination
+            sums = {g: _solved(row, g) for g in free}
+            best = max(free, key=lambda g: (*self._fit(sums[g], g), -g))
+            for other in self.sums.values():
+                _replace(other, best, sums[best])
+            self.sums[best] = sums[best]
 
-    def _is_implied(self, combination: Combination, g: int) -> bool:
-        """Whether no record of g is an exception: the other groups imply all records of g.
+    def _fit(self, found: _Sum, g: int) -> tuple[int, int]:
+        """How well a sum describes group g, and how large g is, up to a factor of 2.
 
-        If there are no exceptions at all, parts of a whole are preferred, as if there were a rest.
+        - 2: It implies every record of g, and each record once at most.
+        - 1: It implies each record once at most.
+        - 0: It implies some record twice, or less than not at all, so that the number shows.
+
+        If there are no exceptions, parts of a whole fit best, as they do if there is a rest.
         """
-        value = np.zeros(len(self.counts), dtype=np.int64)
-        for h, c in combination:
-            value += c * (1 if h == _ALL else self.atoms[:, h].astype(np.int64))
-        sign = dict(combination)[g]
-        return bool((value * sign <= 0).all()) and (bool(value.any()) or sign == -1)
+        implied, own = self._implied(found), self.atoms[:, g]
+        size = int(self.counts @ own).bit_length()
+        if not np.isin(implied, (0, 1)).all():
+            return 0, size
+        if np.array_equal(implied == 1, own):
+            return 2 if max(found.values()) == found.get(_ALL, 1) else 1, size
+        return 2 if (implied[own] == 1).all() else 1, size
 
-    def solve(self) -> int | None:
-        """Describe all pivots, or return the group that must be hidden to make that possible."""
-        if self.stuck is None:
-            for g in self.owner:
-                self._describe(g, frozenset())
-                if self.stuck is not None:
-                    break
+    def _implied(self, found: _Sum) -> Ints:
+        """How often a sum implies the records of each atom, (a,)."""
+        implied = np.zeros(len(self.counts), dtype=np.int64)
+        for h, c in found.items():
+            implied += c * (1 if h == _ALL else self.atoms[:, h].astype(np.int64))
+        return implied
+
+    def to_hide(self) -> int | None:
+        """The group that must be hidden, if there is a combination without a pivot."""
         if self.stuck is None:
             return None
-        inside = [g for g, _ in self.stuck if g != _ALL]
-        return min(inside, key=lambda g: (int(self.sizes[g]), g))
+        sizes = self.counts @ self.atoms
+        return min((g for g, _ in self.stuck if g != _ALL), key=lambda g: (int(sizes[g]), g))
 
-    def _describe(self, g: int, above: frozenset[int]) -> _Described:
-        """How group g is described. `above` are the groups that wait for this."""
-        if g == _ALL:
-            return _Described(np.ones(len(self.counts), dtype=bool))
-        if g not in self.owner:
-            return _Described(self.atoms[:, g])
-        if g in self.known:
-            return self.known[g]
-        if g in above:
-            self.stuck = self.owner[g]
-            return _Described(self.atoms[:, g])
-        others = {h: self._describe(h, above | {g}) for h, _ in self.owner[g] if h != g}
-        coefficients = dict(self.owner[g])
-        sign = -coefficients[g]
-        # 1_g is the sum of the others with these signs, but for the exceptions.
-        implied = sum(sign * coefficients[h] * o.atoms.astype(np.int64) for h, o in others.items())
-        few = self.m - 1 + sum(o.strangers + o.missing for o in others.values())
-        own: Bools = np.asarray(implied >= 1)
-        if self._is_implied(self.owner[g], g) or any(o.strangers for o in others.values()):
-            self.known[g] = _Described(own | self.atoms[:, g], few)
-        else:
-            self.known[g] = _Described(own, few, few)
-        return self.known[g]
+    def described(self) -> dict[int, _Described]:
+        """How each pivot is described."""
+        found = {}
+        for g, terms in self.sums.items():
+            own: Bools = np.asarray(self._implied(terms) >= 1)
+            strangers = int(self.counts @ (own & ~self.atoms[:, g]))
+            missing = int(self.counts @ (self.atoms[:, g] & ~own))
+            found[g] = _Described(
+                own, self._at_most(strangers), self._at_most(missing) if missing else 0
+            )
+        return found
+
+    def _at_most(self, number: int) -> int:
+        """A bound that is the same for all numbers from 0 to m - 1, from m to 2 m - 1, and so on.
+
+        One combination has fewer than m exceptions, but several may be involved.
+        """
+        return (number // self.m + 1) * self.m - 1
 
 
-class _Independent:
-    """Combinations that are no sums of each other, by elimination in fractions."""
-
-    def __init__(self) -> None:
-        self.rows: dict[int, dict[int, Fraction]] = {}  # By the first place that is not 0.
-
-    def add(self, combination: dict[int, int]) -> bool:
-        """Add a combination, unless it is a sum of multiples of those that were added."""
-        row = {g: Fraction(c) for g, c in combination.items()}
-        while row:
-            first = min(row)
-            if first not in self.rows:
-                self.rows[first] = {g: c / row[first] for g, c in row.items()}
-                return True
-            factor = row[first]
-            for g, c in self.rows[first].items():
-                row[g] = row.get(g, Fraction(0)) - factor * c
-                if not row[g]:
-                    del row[g]
-        return False
+def _solved(row: _Sum, g: int) -> _Sum:
+    """Group g as a sum of the others, if the sum of the row is 0 but for exceptions."""
+    sign = -row[g]
+    return {h: sign * c for h, c in row.items() if h != g}

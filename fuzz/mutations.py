@@ -200,6 +200,7 @@ STRUCTURED: dict[str, Mutation] = {
     "summary": in_container,
     "audit": in_container,
     "predictor": in_json,
+    "shape": in_json,
     "groups": in_toml,
     "table": in_table,
 }

@@ -41,6 +41,13 @@ def summaries() -> dict[str, gcfcp.ClientSummary]:
             [0.5, 0.25], [[1, 0, 0]] * 2, groups=plain, client="a", absent=["f", "old"]
         ),
     }
+    shape = gcfcp.Shape(told, (0.25, -0.5, 1.0), ("0123456789abcdef",))
+    made |= {
+        "by-group": gcfcp.summarize(*_rows(30), groups=told, client="g", by="group", score="own"),
+        "shaped": gcfcp.summarize(
+            *_rows(40), groups=told, client="g", by="group", shape=shape, min_count=3, score="own"
+        ),
+    }
     parts = [
         gcfcp.summarize(*_rows(6), groups=plain, client=name, score="own") for name in ("x", "y")
     ]
@@ -52,10 +59,17 @@ def predictors() -> dict[str, str]:
     made = {}
     for name, summary in summaries().items():
         score = gcfcp.scores.THR() if summary.score == "thr" else summary.score
-        rule = "max" if name == "mean" else "simultaneous"
+        rule = "max" if name == "mean" else None
         calibration = gcfcp.calibrate([summary], 0.3, rule=rule)
         made[name] = gcfcp.Predictor(score, calibration).to_json(coreset=name != "predicates")
     return made
+
+
+def shapes() -> dict[str, str]:
+    """Shapes: one by hand, and one that was fitted."""
+    made = summaries()
+    fitted = gcfcp.fit_shape([made["upper"]], 0.3)
+    return {"by-hand": made["shaped"].shape.to_json(), "fitted": fitted.to_json()}
 
 
 def audits() -> dict[str, gcfcp.Audit]:
@@ -106,6 +120,7 @@ def inputs() -> dict[str, dict[str, bytes]]:
         summary = {k: s.to_bytes() for k, s in summaries().items()}
         audit = {k: a.to_bytes() for k, a in audits().items()}
         predictor = {k: p.encode() for k, p in predictors().items()}
+        shape = shapes()
     return {
         "raw": {
             "summary": summary["upper"],
@@ -117,6 +132,7 @@ def inputs() -> dict[str, dict[str, bytes]]:
         "summary": {k: targets.content(v) for k, v in summary.items()},
         "audit": {k: targets.content(v) for k, v in audit.items()},
         "predictor": predictor,
+        "shape": {k: s.encode() for k, s in shape.items()},
         "groups": {k: v.encode() for k, v in GROUPS.items()},
         "table": {k: v.encode() for k, v in TABLES.items()},
     }

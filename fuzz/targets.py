@@ -94,7 +94,7 @@ def container(kind: bytes, data: bytes) -> bytes:
         fields = json.loads(header)
         if isinstance(fields, dict):
             newer = (kind == b"S" and "absent" in fields) or (kind == b"A" and "share" in fields)
-            version = 2 if newer else 1
+            version = 3 if kind == b"S" and "by" in fields else 2 if newer else 1
             header = _mended(flags, fields, len(body), body)
     whole = struct.pack("<5scHI", b"GCFCP", kind, version, len(header)) + header + body
     return whole + hashlib.sha256(whole).digest()
@@ -121,7 +121,8 @@ def _mended(flags: int, fields: dict[str, Any], size: int, body: bytes) -> bytes
         described = sum(
             int.from_bytes(counts[i : i + w], "little") for i in range(0, len(counts), w)
         )
-        fields["n"] = described + fields["suppressed"] + fields["uncovered"]
+        if "by" not in fields:
+            fields["n"] = described + fields["suppressed"] + fields["uncovered"]
     separators = (",", ":") if flags & CANONICAL else (", ", ": ")
     return json.dumps(
         fields, sort_keys=bool(flags & CANONICAL), separators=separators, ensure_ascii=False
@@ -165,13 +166,14 @@ def use_summary(found: gcfcp.ClientSummary, choice: int = 0) -> None:
 
     The bits of `choice` choose the rule, the merge, alpha and delta.
     """
-    rule = "max" if choice & 16 else "simultaneous"
+    rule = "max" if choice & 16 else None
+    confidence = 0.9 if choice & 16 and choice & 1 else None
     way = "recompress" if choice & 32 else "pool"
     alpha = 0.1 if choice & 64 else 0.37
     attempts = (
         lambda: gcfcp.plan([found], alpha, merge=way, rule=rule),
         lambda: gcfcp.merge([found], "region", 10 if choice & 128 else None),
-        lambda: _calibrated(found, alpha, way, rule),
+        lambda: _calibrated(found, alpha, way, rule, confidence),
     )
     errors = []
     for attempt in attempts:
@@ -183,9 +185,11 @@ def use_summary(found: gcfcp.ClientSummary, choice: int = 0) -> None:
         raise errors[0]
 
 
-def _calibrated(found: gcfcp.ClientSummary, alpha: float, way: str, rule: str) -> None:
+def _calibrated(
+    found: gcfcp.ClientSummary, alpha: float, way: str, rule: str | None, confidence: float | None
+) -> None:
     """Calibrate, save and load; the thresholds must be numbers and must not change."""
-    calibration = gcfcp.calibrate([found], alpha, merge=way, rule=rule)
+    calibration = gcfcp.calibrate([found], alpha, merge=way, rule=rule, confidence=confidence)
     thresholds = calibration.thresholds(found.membership)
     if np.isnan(thresholds).any():
         raise Defect("a threshold is NaN")
@@ -229,6 +233,19 @@ def predictor(data: bytes) -> None:
         from gcfcp.report import render
 
         render(found, date="today")
+
+
+def shape(data: bytes) -> None:
+    """A shape's file. It is decoded, written again, shown, and used for thresholds."""
+    found = gcfcp.Shape.from_json(data)
+    if gcfcp.Shape.from_json(found.to_json()) != found:
+        raise Defect("a shape that was written and read is another one")
+    _show(lambda: printing.show_shape(found, data, False))
+    rows = np.eye(len(found.groups), dtype=bool)
+    levels = np.linspace(-1, 1, len(rows))
+    thresholds = found.raised(levels, rows)
+    if not (thresholds - found.of_atoms(rows) <= levels).all():
+        raise Defect("a threshold admits a residual above its level")
 
 
 _FRAME = {
@@ -298,6 +315,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "summary": summary,
     "audit": audit,
     "predictor": predictor,
+    "shape": shape,
     "groups": groups,
     "table": table,
 }

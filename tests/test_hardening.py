@@ -32,6 +32,7 @@ MUTATIONS = {
     "summary": 1200,
     "audit": 1200,
     "predictor": 500,
+    "shape": 500,
     "groups": 800,
     "table": 500,
 }

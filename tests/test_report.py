@@ -465,3 +465,46 @@ def test_steps_are_round(least: float) -> None:
 def test_importing_the_report_loads_no_template_engine() -> None:
     code = "import sys, gcfcp.report; sys.exit('jinja2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+# --- by group, with a shape and with confidence ---------------------------------------------------
+
+
+def by_group(confidence: float | None = None, rare: int = 3) -> gcfcp.Predictor:
+    """A predictor of two sites by group, with a shape; of the group `rare` each has few records."""
+    groups = gcfcp.Groups({"all": "TRUE", "old": "age >= 65", "rare": "x = 1"})
+    shape = gcfcp.Shape(groups, (0.5, 1.25, 0.0))
+    rng = np.random.default_rng(0)
+    parts = []
+    for name in ("a", "b"):
+        member = np.column_stack([np.ones(200, bool), rng.random(200) < 0.4, np.arange(200) < rare])
+        parts.append(
+            gcfcp.summarize(
+                rng.normal(size=200), member, groups=groups, client=name, by="group", shape=shape,
+                min_count=10, score="own",
+            )
+        )  # fmt: skip
+    return gcfcp.Predictor("own", gcfcp.calibrate(parts, 0.1, confidence=confidence))
+
+
+@pytest.mark.filterwarnings("ignore::gcfcp.GCFCPWarning")
+def test_a_calibration_by_group_speaks_of_groups_and_levels() -> None:
+    for predictor in (by_group(), gcfcp.Predictor.from_json(by_group().to_json())):
+        page = Reader(render(predictor, date="today")).text
+        assert "combination" not in page.replace("a combination or a client", "").replace(
+            "record's combination of groups", ""
+        )
+        assert "For 1 of 3 groups, and so for every record in one of them," in page
+        assert "(all +0.5, old +1.25, rare +0)" in page
+        assert "Groups withheld" in page
+        assert "does not tell how many it has, or whether it has any" in page
+        assert "on average over calibrations" in page
+        assert "Summaries by group" in page
+
+
+@pytest.mark.filterwarnings("ignore::gcfcp.GCFCPWarning")
+def test_the_page_says_which_kind_of_promise_it_is() -> None:
+    page = Reader(render(by_group(0.95), date="today")).text
+    assert "The promise is about this very predictor: with 95% confidence it holds for all" in page
+    assert "on average over calibrations" not in page
+    assert "weighs as much as" not in page

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import gcfcp
+from gcfcp.calibration.problem import Tally
 from gcfcp.summary import cells
 
 M = 4
@@ -318,6 +319,31 @@ def test_a_site_whose_records_are_all_missed_is_counted_in_full(m, confidence):
         coverage = (90 * min(level, 1) + 20 * np.clip(level - 5, 0, 1)) / 110
         assert level > 5
         assert coverage > 0.85
+
+
+@pytest.mark.parametrize("confidence", [None, 0.9])
+def test_strangers_are_charged(confidence, monkeypatch):
+    """30 sites of 400 records. 370 are in the group, of which 332 score 1 and 38 score 2, and 30
+    score 0 and are not. Up to 1 the group is covered 0.897, and with the strangers it looks like
+    0.905: the level must be 2 for a promise of 0.9."""
+    groups = gcfcp.Groups({"all": "TRUE", "g": "x = 1"})
+    member = np.column_stack([np.ones(400, bool), np.arange(400) < 370])
+    scores = np.repeat([1.0, 2.0, 0.0], [332, 38, 30])
+    made = [
+        gcfcp.summarize(scores, member, groups=groups, client=f"c{k}", by="group", min_count=31)
+        for k in range(30)
+    ]
+    assert made[0].strangers == (0, 30)
+    assert made[0].atom_counts.tolist() == [400, 400]
+
+    def level():
+        found = gcfcp.calibrate(made, 0.1, confidence=confidence)
+        return found.threshold_table.source.by_group[1]
+
+    assert level() > 1.5
+    if confidence is None:
+        monkeypatch.setattr(Tally, "strange_weights", lambda self, rate, alpha: np.zeros(2))
+        assert level() < 1.5  # Without the charge the promise would be broken.
 
 
 @settings(max_examples=150, deadline=None)

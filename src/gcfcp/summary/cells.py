@@ -25,31 +25,36 @@ on whether there are 0 or m - 1 exceptions.
 several combinations are involved). The summary publishes S, and the server takes alpha S
 records off what the group has to spare: a stranger that is covered adds alpha to the sum Z of
 theorem 1, and one that is missed only lowers it. With a confidence, S covered records are not
-counted. With m = 10 and alpha = 0.1 this costs 0.9 of a record for each pivot and site.
+counted. The same S is published for all groups of a combination, because which of them is the pivot
+may depend on the exceptions. With m = 10 and alpha = 0.1 this costs 0.9 of a record for each of
+these groups and site.
 
 **Records of g among the exceptions.** The pivot is chosen so that none of its own records is an
 exception, if there is such a group: of two groups of which one contains the other it is the inner
 one, and of a whole and its parts it is a part. If there is none (two groups that are nearly the
-same, each with a few records that the other does not have), V_g lacks up to S records of g, which
-are charged at +inf as hidden ones are. That is dearer, and it shows that there are such records,
-but not how many. The number of records that the others imply twice may show.
+same, each with a few records that the other does not have; or a complete table with its margins,
+one of whose cells is small), V_g lacks up to S records of g, which are charged at +inf as hidden
+ones are. That is dearer, and it shows that there are such records, but not how many. The number of
+records that the others imply twice may show.
 
 **Several combinations.** Pivots are found by elimination, so that each is a sum of groups that are
-no pivots. Such a sum may have m exceptions or more, and S is then 2 m - 1, 3 m - 1 and so on. If no
-group of a combination has the coefficient +1 or -1 after that, its smallest group is hidden and
-charged n records. Which of several groups is the pivot depends on their sizes, up to a factor of 2.
+no pivots. Such a sum may have m exceptions or more in all, and S is then 2 m - 1, 3 m - 1 and so
+on. If no group of a combination has the coefficient +1 or -1 after that, its smallest group is
+hidden and charged n records.
 
 **What is not hidden.** A group to which every record belongs by definition (its condition is TRUE,
 or it is the site's own group) has the count n, which is public. The number n itself is exact. That
 a cell has m records or more can be told. The values tell what values tell: that of a cluster is the
-rounded maximum of its records. Combinations of more than four counts are found only if
-they divide a whole into parts, and none has other coefficients than +1 and -1. A shape moves the
-values of a hidden group's records by its coefficient, so that a site must not use a shape from
-somebody whom it does not trust. Two summaries of the same records for different groups, or with
+rounded maximum of its records. Combinations of more than four counts (more than three, if there are
+more than `MOST_COMBINED` groups) are found only if they divide a whole into parts, and none has
+other coefficients than +1 and -1. A shape moves the values of a hidden group's records by its
+coefficient, so that a site must not use a shape from somebody whom it does not trust. Of a table
+that is larger than memory, digests are made of digests, and their counts may tell a little of how
+many records there are in a part of V_g. Two summaries of the same records for different groups, or with
 another `min_count`, can be subtracted too; send one summary for each purpose.
 
-Cost: the combinations of up to four counts, and a search over the ways to divide a whole into
-groups. It is refused after `MOST_STEPS` steps, rather than left incomplete.
+Cost: a look at the combinations of up to three counts, and a search over the ways to divide a whole
+into groups. Both are refused after `MOST_STEPS` steps, rather than left incomplete.
 """
 
 from __future__ import annotations
@@ -66,7 +71,7 @@ from gcfcp.errors import GCFCPError
 MOST_STEPS = 200_000
 """How many steps the search for ways to divide a whole may take."""
 
-MOST_COMBINED = 24
+MOST_COMBINED = 80
 """For more groups than this, only combinations of up to three counts are listed."""
 
 _ALL = -1  # It stands for all records, among places of groups.
@@ -117,6 +122,10 @@ def counted(atoms: Bools, counts: Ints, possible: Bools, certain: Bools, min_cou
             continue
         members[:, g], strangers[g] = known.atoms, min(known.strangers, described)
         bound[g] = min(known.missing, n - described)
+    # Which group is the pivot may depend on the exceptions, so that all groups look like one.
+    for g in pivots.involved:
+        if not hidden[g]:
+            strangers[g] = max(int(strangers[g]), min(m - 1, int(counts @ members[:, g])))
     return Counted(members, strangers, bound, hidden | ~possible)
 
 
@@ -124,18 +133,43 @@ def counted(atoms: Bools, counts: Ints, possible: Bools, certain: Bools, min_cou
 
 
 def _short(atoms: Bools, counts: Ints, shown: list[int], m: int) -> Iterator[Combination]:
-    """Every combination of two to four counts that has fewer than m exceptions."""
-    columns = {_ALL: np.ones(len(counts), dtype=np.int8)}
-    columns |= {g: atoms[:, g].astype(np.int8) for g in shown}
-    large = counts >= m
-    most = 4 if len(shown) <= MOST_COMBINED else 3
-    for size in range(2, most + 1):
-        for chosen in itertools.combinations(columns, size):
-            matrix = np.stack([columns[g] for g in chosen])
+    """Every combination of two to four counts that has fewer than m exceptions.
+
+    An atom of m records or more can be no exception. So the last count of a combination is one
+    whose large atoms are a sum of those of the others, and is looked up.
+    """
+    places = [_ALL, *shown]
+    columns = np.array(
+        [np.ones(len(counts), dtype=np.int8), *(atoms[:, g] for g in shown)], dtype=np.int8
+    )
+    large = np.ascontiguousarray(columns[:, counts >= m])
+    known: dict[bytes, list[int]] = {}
+    for i, column in enumerate(large):
+        known.setdefault(column.tobytes(), []).append(i)
+    steps = 0
+    for size in range(1, 4 if len(shown) <= MOST_COMBINED else 3):
+        for chosen in itertools.combinations(range(len(places)), size):
             for signs in itertools.product((1, -1), repeat=size - 1):
-                value = matrix[0] + np.array(signs, dtype=np.int8) @ matrix[1:]
-                if not value[large].any() and counts[value != 0].sum() < m:
-                    yield tuple(zip(chosen, (1, *signs), strict=True))
+                wanted = large[chosen[0]] + np.array(signs, dtype=np.int8) @ large[[*chosen[1:]]]
+                for last, sign in ((wanted, -1), (-wanted, 1)):
+                    for i in known.get(np.asarray(last, dtype=np.int8).tobytes(), ()):
+                        steps += 1
+                        if steps > MOST_STEPS:
+                            raise _too_many(len(shown))
+                        if i <= chosen[-1]:
+                            continue
+                        found = [*zip(chosen, (1, *signs), strict=True), (i, sign)]
+                        value = sum(c * columns[k].astype(np.int64) for k, c in found)
+                        if counts[np.asarray(value) != 0].sum() < m:
+                            yield tuple((places[k], c) for k, c in found)
+
+
+def _too_many(groups: int) -> GCFCPError:
+    """The error for a family in which small cells cannot be searched for."""
+    return GCFCPError(
+        f"{groups} groups overlap in so many ways that small cells cannot be searched for: use "
+        "by='atom', or fewer groups"
+    )
 
 
 def _divisions(atoms: Bools, counts: Ints, shown: list[int], m: int) -> Iterator[Combination]:
@@ -194,10 +228,7 @@ class _Search:
             return
         self.steps += 1
         if self.steps > MOST_STEPS:
-            raise GCFCPError(
-                f"{len(self.inside)} groups overlap in so many ways that small cells cannot be "
-                "searched for: use by='atom', or fewer groups"
-            )
+            raise _too_many(len(self.inside))
         first: tuple[int, ...] | None = None
         for parts in self._ways(left, taken, excepted, spare, groups):
             first = parts if first is None else first
@@ -270,6 +301,7 @@ class _Pivots:
     ) -> None:
         self.atoms, self.counts, self.m = atoms, counts, m
         self.sums: dict[int, _Sum] = {}
+        self.involved: set[int] = set()  # All groups of all combinations, pivots or not.
         self.stuck: Combination | None = None  # A combination for which there is no pivot.
         for combination in combinations:
             row = dict(combination)
@@ -282,27 +314,23 @@ class _Pivots:
                 self.stuck = combination
                 return
             sums = {g: _solved(row, g) for g in free}
-            best = max(free, key=lambda g: (*self._fit(sums[g], g), -g))
+            best = max(free, key=lambda g: (self._fit(sums[g], g), -g))
+            self.involved |= {g for g, _ in combination if g != _ALL}
             for other in self.sums.values():
                 _replace(other, best, sums[best])
             self.sums[best] = sums[best]
 
-    def _fit(self, found: _Sum, g: int) -> tuple[int, int]:
-        """How well a sum describes group g, and how large g is, up to a factor of 2.
+    def _fit(self, found: _Sum, g: int) -> int:
+        """How well a sum describes group g.
 
         - 2: It implies every record of g, and each record once at most.
         - 1: It implies each record once at most.
         - 0: It implies some record twice, or less than not at all, so that the number shows.
-
-        If there are no exceptions, parts of a whole fit best, as they do if there is a rest.
         """
         implied, own = self._implied(found), self.atoms[:, g]
-        size = int(self.counts @ own).bit_length()
         if not np.isin(implied, (0, 1)).all():
-            return 0, size
-        if np.array_equal(implied == 1, own):
-            return 2 if max(found.values()) == found.get(_ALL, 1) else 1, size
-        return 2 if (implied[own] == 1).all() else 1, size
+            return 0
+        return 2 if (implied[own] == 1).all() else 1
 
     def _implied(self, found: _Sum) -> Ints:
         """How often a sum implies the records of each atom, (a,)."""

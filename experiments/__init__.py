@@ -12,20 +12,22 @@ Each preset writes these files into its directory:
 Every file holds the command that made it. Results depend only on the seed and the data, and not on
 the number of processes. An interrupted run goes on where it was (see `montecarlo`).
 
-| module          | what it is for                                                          |
-|-----------------|-------------------------------------------------------------------------|
-| `synthetic`     | a preset, as are `cifar10`, `pathmnist` and `imagenet`                  |
-| `many_sites`    | another preset, which is not the paper's: the same records, more sites  |
-| `windows`       | what `cifar10` and `pathmnist` have in common                           |
-| `montecarlo`    | repetitions on all cores                                                |
-| `probabilities` | probability files, and the simulated softmax where there is no file     |
-| `evaluate`      | the methods side by side on the same test records                       |
-| `timing`        | the seconds for one test point, against the paper's bisection           |
-| `tables`        | the paper's numbers (`paper.toml`) beside ours                          |
-| `figures`       | the paper's figures                                                     |
-| `models`        | probability files from images and a network                             |
-| `validity`      | another study: is the promise kept in random federations?               |
-| `federations`   | the random federations of this study                                    |
+| module            | what it is for                                                          |
+|-------------------|-------------------------------------------------------------------------|
+| `synthetic`       | a preset, as are `cifar10`, `pathmnist` and `imagenet`                  |
+| `many_sites`      | another preset, which is not the paper's: the same records, more sites  |
+| `shape_and_level` | another one: summaries by group beside summaries by atom                |
+| `sites`           | what these two have in common                                           |
+| `windows`         | what `cifar10` and `pathmnist` have in common                           |
+| `montecarlo`      | repetitions on all cores                                                |
+| `probabilities`   | probability files, and the simulated softmax where there is no file     |
+| `evaluate`        | the methods side by side on the same test records                       |
+| `timing`          | the seconds for one test point, against the paper's bisection           |
+| `tables`          | the paper's numbers (`paper.toml`) beside ours                          |
+| `figures`         | the paper's figures                                                     |
+| `models`          | probability files from images and a network                             |
+| `validity`        | another study: is the promise kept in random federations?               |
+| `federations`     | the random federations of this study                                    |
 
 The package gcfcp never imports the experiments, and its wheel does not contain them.
 """
@@ -46,7 +48,7 @@ from gcfcp.errors import GCFCPError
 
 __all__ = ["NAMES", "Outcome", "run"]
 
-NAMES = ("synthetic", "cifar10", "pathmnist", "imagenet", "many-sites")
+NAMES = ("synthetic", "cifar10", "pathmnist", "imagenet", "many-sites", "shape-and-level")
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,8 @@ def run(
     """Run a preset and write its results into the directory `out`, by default gcfcp-NAME.
 
     probs: A probability file (see `probabilities`). Without one, cifar10, pathmnist and imagenet
-    run on a simulated softmax and say so in every output. many-sites looks in ../shared/data first.
+    run on a simulated softmax and say so in every output. many-sites and shape-and-level look in
+    ../shared/data first.
     runs: The number of repetitions, by default the paper's.
     seed: The seed of everything that is drawn.
     jobs: The number of processes, by default one for each core.

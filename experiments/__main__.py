@@ -35,6 +35,7 @@ class Experiment(StrEnum):
     PATHMNIST = "pathmnist"
     IMAGENET = "imagenet"
     MANY_SITES = "many-sites"
+    SHAPE_AND_LEVEL = "shape-and-level"
 
 
 @app.command(

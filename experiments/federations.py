@@ -17,13 +17,26 @@ multiples of 2, most clients have two or three different scores.
 | `tight`       | one group; clients of one or two records, of which as many always  | 1      |
 |               | miss as a weight of half a record allows                           |        |
 
+`Federation.up_to_twenty` draws other federations, for calibrations by group, with a shape or with
+a confidence: 1 to 20 clients of 1 to 300 records. It knows these families too:
+
+| family               | atoms and groups                                                       |
+|----------------------|------------------------------------------------------------------------|
+| `everyone`           | a group that holds everyone by definition, and one to three attributes |
+| `everyone alone`     | this group only                                                        |
+| `everyone and sites` | this group, one attribute, and every site is a group                   |
+| `missing`            | one group, or everyone and an attribute; small sites that always miss  |
+
 `constructed` makes federations by hand in which the promise is kept with nothing to spare.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.random import Generator
@@ -37,6 +50,11 @@ Bools = NDArray[np.bool_]
 
 ALPHAS = (0.05, 0.1, 0.2, 0.3, 0.5)
 NAMES = ["a", "b", "c", "d", "e", "f"]
+
+SHAPES = ("none", "good", "bad", "absurd", "opposite", "two decimals")
+"""What is subtracted from the scores: nothing; a shape that fits other records; random numbers of
+the size of the scores; powers of ten up to 1e15 with random signs; the good shape with the opposite
+sign; or random numbers with two decimals, where the scores have at most two decimals too."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +70,9 @@ class Configuration:
     # "every score": the digests are so fine that nothing can be compressed. "coarse": delta is 4, 8
     # or 25. "any": delta is anything from 4 to 250.
     digests: str = "any"
+    by: str = "atom"  # What the summaries describe: atoms or groups.
+    shape: str = "none"  # One of `SHAPES`.
+    confidence: float | None = None  # That of a promise about the very predictor.
 
 
 @dataclass(frozen=True)
@@ -120,11 +141,90 @@ class Federation:
             absent,
         )
 
-    @property
+    @classmethod
+    def up_to_twenty(cls, configuration: Configuration, seed: int) -> Federation:
+        """The random federation of this seed with at most 20 clients."""
+        rng = np.random.default_rng([2026, seed])
+        membership = family(configuration.family, rng)
+        a = len(membership)
+        sizes = _up_to_three_hundred(configuration, rng)
+        K = len(sizes)
+        delta = float(rng.choice([4, 8, 25] if configuration.digests == "coarse" else _DELTAS))
+        if configuration.digests == "every score":
+            delta = 4.0 * max(sizes) + 4
+        alpha = float(rng.choice(ALPHAS))
+        mean = rng.normal(0, rng.choice([0.0, 1.0, 3.0]), (K, a))
+        mean += rng.normal(0, rng.choice([0.0, 1.0, 3.0]), a)
+        mixture = _mixture(configuration, K, rng)
+        spread = np.exp(rng.uniform(-1.5, 1, (K, a)))
+        grain = float(rng.choice([0.0, 0.0, 0.5, 2.0]))
+        if configuration.family == "missing":
+            mean[_missing(sizes, alpha)] += 50.0
+            mixture = "proportional"
+        if configuration.shape == "two decimals":
+            mean, spread = mean / 10, spread / 10
+            grain = float(rng.choice([0.01, 0.05, 0.2]))
+        atoms = rng.dirichlet(np.full(a, float(rng.choice([0.2, 0.7, 3.0]))), K) + 1e-4
+        absent = _absent(membership, K, rng) if configuration.family == "absent" else ()
+        for k, missing in enumerate(absent):
+            atoms[k, membership[:, list(missing)].any(axis=1)] = 0.0
+        atoms /= atoms.sum(axis=1, keepdims=True)
+        return cls(
+            configuration,
+            seed,
+            alpha,
+            delta,
+            membership,
+            sizes,
+            mixture,
+            atoms,
+            mean,
+            spread,
+            grain,
+            absent,
+        )
+
+    @cached_property
     def groups(self) -> gcfcp.Groups:
         """The family of groups."""
-        sites = self._clients if self.configuration.family == "sites" else []
-        return gcfcp.Groups(NAMES[: self.membership.shape[1]], sites=sites)
+        sites = self._clients if self._has_sites else []
+        names = NAMES[: self.membership.shape[1]]
+        if self.configuration.family.startswith("everyone"):
+            conditions = {name: f"{name} = 1" for name in names}
+            return gcfcp.Groups({**conditions, "a": "TRUE"}, sites=sites)
+        return gcfcp.Groups(names, sites=sites)
+
+    @cached_property
+    def shape(self) -> gcfcp.Shape | None:
+        """What is subtracted from the scores. No calibrating record is behind it."""
+        kind = self.configuration.shape
+        if kind == "none":
+            return None
+        rng = np.random.default_rng([2026, self.seed, 1_000_000])
+        G = len(self.groups)
+        if kind == "bad":
+            beta = rng.normal(0, np.abs(self.mean).mean() + self.spread.mean(), G)
+        elif kind == "two decimals":
+            beta = np.round(rng.normal(0, 1, G), 2)
+        elif kind == "absurd":
+            beta = rng.choice([-1.0, 1.0], G) * 10.0 ** rng.choice([3, 6, 9, 12, 15], G)
+        else:
+            # The mixture may name a region, and any mixture gives a shape.
+            beta = np.array(gcfcp.fit_shape(self._other_summaries(rng), self.alpha).coefficients)
+        if kind == "opposite":
+            beta = -beta
+        return gcfcp.Shape(self.groups, tuple(beta.tolist()))
+
+    def _other_summaries(self, rng: Generator) -> list[gcfcp.ClientSummary]:
+        """Summaries by atom of other records, from which a shape is made."""
+        return [
+            gcfcp.summarize(scores, member, groups=self.groups, client=client)
+            for client, scores, member in self._records(rng)
+        ]
+
+    @property
+    def _has_sites(self) -> bool:
+        return self.configuration.family in ("sites", "everyone and sites")
 
     @property
     def _clients(self) -> list[str]:
@@ -135,7 +235,7 @@ class Federation:
         """(K, a, G): The groups of each atom at each client, with those of the sites."""
         K, (a, G) = len(self.sizes), self.membership.shape
         rows = np.broadcast_to(self.membership, (K, a, G))
-        if self.configuration.family != "sites":
+        if not self._has_sites:
             return rows
         own = np.broadcast_to(np.eye(K, dtype=bool)[:, None], (K, a, K))
         return np.concatenate([rows, own], axis=2)
@@ -148,10 +248,14 @@ class Federation:
         from scipy.special import ndtr
 
         t = thresholds
-        # Let m be the largest multiple of the grain that is not above t. A rounded score is at most
-        # t if and only if it was below m + grain / 2 before it was rounded.
+        # Let j be the largest whole number whose multiple of the grain is not above t. A rounded
+        # score is at most t if and only if it was below (j + 1/2) grain before it was rounded.
         if self.grain:
-            t = (np.floor(thresholds / self.grain) + 0.5) * self.grain
+            j = np.floor(thresholds / self.grain)
+            finite = np.isfinite(j)
+            j[finite & (self._multiple(j) > thresholds)] -= 1  # The quotient was rounded.
+            j[finite & (self._multiple(j + 1) <= thresholds)] += 1
+            t = (j + 0.5) * self.grain
         weight = self.shares[:, None] * self.atoms
         covered = weight * ndtr((t - self.mean) / self.spread)
         rows = self.rows
@@ -176,28 +280,39 @@ class Federation:
             pi[:2] = region * within / within.sum()
         return pi
 
-    def summaries(self, rng: Generator) -> list[gcfcp.ClientSummary]:
-        """Draw the records of all clients, and summarise them."""
-        c, groups = self.configuration, self.groups
-        absent = self.absent or ((),) * len(self.sizes)
-        summaries = []
+    def _multiple(self, j: Floats) -> Floats:
+        """j times the grain, as a number with few decimals."""
+        found: Floats = np.round(j * self.grain, 6)
+        return found
+
+    def _records(self, rng: Generator) -> Iterator[tuple[str, Floats, Bools]]:
+        """Draw the records of each client: its name, their scores and their groups."""
         for k, n in enumerate(self.sizes):
             atom = rng.choice(len(self.membership), size=n, p=self.atoms[k])
             scores = rng.normal(self.mean[k, atom], self.spread[k, atom])
             if self.grain:
-                scores = np.rint(scores / self.grain) * self.grain
-            summaries.append(
-                gcfcp.summarize(
-                    scores,
-                    self.membership[atom],
-                    groups=groups,
-                    client=self._clients[k],
-                    delta=self.delta,
-                    representative=c.representative,
-                    min_count=c.min_count,
-                    absent=[NAMES[g] for g in absent[k]],
-                )
+                scores = self._multiple(np.rint(scores / self.grain))
+            yield self._clients[k], scores, self.membership[atom]
+
+    def summaries(self, rng: Generator) -> list[gcfcp.ClientSummary]:
+        """Draw the records of all clients, and summarise them."""
+        c, groups = self.configuration, self.groups
+        absent = self.absent or ((),) * len(self.sizes)
+        summaries = [
+            gcfcp.summarize(
+                scores,
+                member,
+                groups=groups,
+                client=client,
+                delta=self.delta,
+                representative=c.representative,
+                min_count=c.min_count,
+                absent=[NAMES[g] for g in missing],
+                by=c.by,
+                shape=self.shape if c.by == "group" else None,
             )
+            for (client, scores, member), missing in zip(self._records(rng), absent, strict=True)
+        ]
         if c.merge == "region" and any(len(s.values) for s in summaries[:2]):
             summaries = [gcfcp.merge(summaries[:2], "region"), *summaries[2:]]
         return summaries
@@ -218,8 +333,10 @@ class Federation:
             "recompress" if c.merge == "recompress" else "pool",
             rule=c.rule,
             correction=c.correction,
+            shape=self.shape,
+            confidence=c.confidence,
         )
-        rows = self.rows if c.family == "sites" else self.membership
+        rows = self.rows if self._has_sites else self.membership
         thresholds = calibration.thresholds(rows.reshape(-1, rows.shape[-1]))
         promised = np.array([g.certified for g in calibration.guarantee])
         return Outcome(
@@ -237,8 +354,14 @@ _DELTAS = (4, 8, 25, 250)
 
 def family(kind: str, rng: Generator) -> Bools:
     """The atoms of a random family of groups, (a, G), without the groups of sites."""
-    if kind == "tight":
+    if kind in ("tight", "everyone alone"):
         return np.ones((1, 1), dtype=bool)
+    if kind == "everyone and sites":
+        return np.array([[True, False], [True, True]])
+    if kind == "missing":
+        return np.array([[1]] if rng.random() < 0.5 else [[1, 0], [1, 1]], dtype=bool)
+    if kind == "everyone":
+        return np.array(list(itertools.product([True], *[[False, True]] * int(rng.integers(1, 4)))))
     if kind == "disjoint":
         return np.eye(int(rng.integers(1, 5)), dtype=bool)
     if kind == "partitions":
@@ -294,6 +417,36 @@ def _sizes(configuration: Configuration, least: int, rng: Generator) -> tuple[in
     K = int(np.exp(rng.uniform(np.log(least), np.log(most + 1))))
     sizes: list[int] = rng.integers(2, int(rng.choice([3, 8, 31])), K).tolist()
     return tuple(sizes)
+
+
+def _up_to_three_hundred(configuration: Configuration, rng: Generator) -> tuple[int, ...]:
+    """The sizes of 1 to 20 clients with 1 to 300 records each.
+
+    In the family `missing` some are large, and the others are those that may always miss.
+    """
+    if configuration.family == "missing":
+        large = rng.integers(50, 301, int(rng.integers(1, 6)))
+        small = rng.choice([3, 7, 8, 12], int(rng.integers(2, 15)))
+        return (*large.tolist(), *small.tolist())
+    least = 2 if configuration.merge == "region" else 1
+    K = int(np.exp(rng.uniform(np.log(least), np.log(21))))
+    log_most = math.log(rng.choice([3, 8, 31, 301]))
+    sizes: list[int] = np.exp(rng.uniform(0, log_most, K)).astype(int).tolist()
+    return tuple(sizes)
+
+
+def _missing(sizes: Sequence[int], alpha: float) -> list[int]:
+    """Small clients, from the last on, that can always miss without making a threshold infinite.
+
+    If the mixture is in proportion to the n records, alpha n less one record may be missed.
+    """
+    allowed = alpha * sum(sizes) - 1.2
+    found = []
+    for k in range(len(sizes) - 1, -1, -1):
+        if sizes[k] < 50 and sizes[k] <= allowed:
+            allowed -= sizes[k]
+            found.append(k)
+    return found
 
 
 def _mixture(configuration: Configuration, K: int, rng: Generator) -> str | dict[str, float]:

@@ -305,3 +305,46 @@ def over_sites(
     made.supxlabel(f"{xlabel}{note and '   '}{note}", fontsize=10)
     _legend(made, axes[0, 0], 3)
     return made
+
+
+def over_min_count(
+    counts: Sequence[int],
+    panels: Mapping[str, Mapping[str, Sequence[Mean]]],
+    label: str,
+    xlabel: str,
+    note: str = "",
+) -> Figure:
+    """Mean size over min_count on a logarithmic axis, one line for each way to summarise."""
+    made, axes = figure(8.6, 3.9, len(panels), sharey=True)
+    at = np.arange(len(counts))
+    for ax, (title, series) in zip(axes[0], panels.items(), strict=True):
+        for i, (name, means) in enumerate(series.items()):
+            # Ours is blue and full; what it is compared with is dashed or dotted.
+            look = _look((1, 2, 0)[i % 3])
+            look["markerfacecolor"] = look["color"]
+            ax.errorbar(
+                at,
+                [m.value for m in means],
+                yerr=_bars(means),
+                label=name,
+                linestyle=((0, (5, 2)), (0, (1, 1.5)), "-")[i % 3],
+                linewidth=1.8,
+                **look,
+            )
+        ax.set_title(title, fontsize=10)
+        ax.set_xticks(at, [str(m) for m in counts])
+        ax.set_yscale("log")
+        _bare(ax)
+    shown = [m.value for series in panels.values() for means in series.values() for m in means]
+    low, high = min(shown) / 1.15, max(shown) * 1.15
+    axes[0, 0].set_ylim(low, high)
+    ticks = [
+        t for t in (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1, 1.2, 1.5, 2, 3, 5, 10) if low <= t <= high
+    ]
+    axes[0, 0].set_yticks(ticks, [f"{t:g}" for t in ticks])
+    for ax in axes[0]:
+        ax.minorticks_off()
+    axes[0, 0].set_ylabel(label)
+    made.supxlabel(f"{xlabel}{note and '   '}{note}", fontsize=10)
+    _legend(made, axes[0, 0], 3)
+    return made

@@ -25,9 +25,7 @@ otherwise. Communities come from ../shared/data, and are left out where they are
 
 from __future__ import annotations
 
-import csv
 import json
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -39,8 +37,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import gcfcp
-from experiments import cifar10, evaluate, figures, tables, windows
+from experiments import cifar10, evaluate, figures, sites, tables
 from experiments.montecarlo import Arrays, Settings
+from experiments.sites import CIFAR10, COMMUNITIES
 from gcfcp import codec, scores
 
 Floats = NDArray[np.float64]
@@ -70,42 +69,19 @@ SETTINGS: dict[str, Any] = {
     "simulation": cifar10.SETTINGS["simulation"],
 }
 
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 METHODS = {
     "paper_simultaneous": ("the paper's correction, simultaneous", "paper", "simultaneous"),
     "paper_max": ("the paper's correction, max", "paper", "max"),
     "sharp_simultaneous": ("sharp, simultaneous", "sharp", "simultaneous"),
     "sharp_max": ("sharp, max", "sharp", "max"),
 }
-CIFAR10, COMMUNITIES = "CIFAR-10", "Communities"
 _SHOWN = ("paper_simultaneous", "sharp_simultaneous", "sharp_max")  # In the figures.
 _ALLOWED = 0.03  # How far the size with the most sites may be above that with one site.
 
 
 def prepare(probs: Any, settings: Settings, seed: int) -> tuple[dict[str, Any], str, bool]:
     """The arrays for the runs, where they come from in words, and whether they are simulated."""
-    usual = SHARED / "cifar10_resnet56.npz"
-    if probs is None and usual.exists():
-        probs = os.path.relpath(usual)
-    arrays, source, simulated = windows.prepare(probs, settings, seed)
-    path = SHARED / "communities.csv"
-    if not path.exists():
-        return arrays, f"{source}; {path.name} is missing, so Communities are left out", simulated
-    return arrays | _communities(path), f"{source}; {path.name}", simulated
-
-
-def _communities(path: Path) -> dict[str, Any]:
-    """The features, outcome, state and group columns of all communities."""
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    apart = {"state", "county", "community", "communityname", "fold", "ViolentCrimesPerPop"}
-    features = [k for k in rows[0] if k not in apart and all(r[k] for r in rows)]
-    return {
-        "features": np.array([[float(r[k]) for k in features] for r in rows]),
-        "outcome": np.array([float(r["ViolentCrimesPerPop"]) for r in rows]),
-        "state": np.unique([int(r["state"]) for r in rows], return_inverse=True)[1],
-        "groups": np.array([[float(r[k]) for k in SETTINGS["communities_groups"]] for r in rows]),
-    }
+    return sites.prepare(probs, settings, seed, SETTINGS["communities_groups"])
 
 
 # --- the records ---------------------------------------------------------------------------------
@@ -144,7 +120,7 @@ def _cifar10(arrays: Arrays, settings: Settings, rng: np.random.Generator) -> Sa
 
     def deal(K: int) -> Ints:
         own = rng.dirichlet(np.full(settings["labels"], settings["concentration"]), K)
-        return _dealt(own[:, y], _sizes(K, n_cal, rng), rng)
+        return sites.dealt(own[:, y], sites.sizes(K, n_cal, rng), rng)
 
     return Sample(
         CIFAR10,
@@ -179,22 +155,14 @@ def _crime(arrays: Arrays, settings: Settings, rng: np.random.Generator) -> Samp
     order = rng.permutation(len(y))
     n_fit, n_cal = settings["communities_training"], settings["communities_cal"]
     fit, cal, test = np.split(order, [n_fit, n_fit + n_cal])
-    predict = _ridge(X[fit], y[fit], settings["ridge"])
+    predict = sites.ridge(X[fit], y[fit], settings["ridge"])
     cuts = np.quantile(arrays["groups"][fit], settings["communities_quantile"], axis=0)
     member = np.column_stack([np.ones(len(y), dtype=bool), arrays["groups"] > cuts])
     centre = predict(X[test])
     groups = ["all", *(f"high {name}" for name in settings["communities_groups"])]
 
-    def lengths(t: Floats) -> Floats:
-        found: Floats = np.maximum(np.minimum(centre + t, 1) - np.maximum(centre - t, 0), 0)
-        return found
-
     def deal(K: int) -> Ints:
-        # States lie side by side in a random order and are cut into sites.
-        place = np.lexsort((rng.random(n_cal), rng.permutation(state.max() + 1)[state[cal]]))
-        site = np.empty(n_cal, dtype=np.int64)
-        site[place] = np.repeat(np.arange(K), _sizes(K, n_cal, rng))
-        return site
+        return sites.by_state(state[cal], state.max() + 1, K, rng)
 
     return Sample(
         COMMUNITIES,
@@ -203,46 +171,15 @@ def _crime(arrays: Arrays, settings: Settings, rng: np.random.Generator) -> Samp
         member[cal],
         state[cal],
         deal,
-        evaluate.Test(np.abs(y[test] - centre), lengths, member[test], groups, np.ones(len(test))),
+        evaluate.Test(
+            np.abs(y[test] - centre),
+            sites.lengths(centre),
+            member[test],
+            groups,
+            np.ones(len(test)),
+        ),
         state[test],
     )
-
-
-def _ridge(X: Floats, y: Floats, penalty: float) -> Callable[[Floats], Floats]:
-    """A ridge regression on standardised features."""
-    centre, scale = X.mean(axis=0), X.std(axis=0) + 1e-12
-    Z = (X - centre) / scale
-    beta = np.linalg.solve(Z.T @ Z + penalty * np.eye(Z.shape[1]), Z.T @ (y - y.mean()))
-
-    def predict(new: Floats) -> Floats:
-        found: Floats = (new - centre) / scale @ beta + y.mean()
-        return found
-
-    return predict
-
-
-def _sizes(K: int, n: int, rng: np.random.Generator) -> Ints:
-    """The numbers of records of K sites: together n, each at least one, unequal."""
-    shares = rng.uniform(0.5, 1.5, K)
-    cuts = np.rint(np.cumsum(shares) / shares.sum() * n).astype(np.int64)
-    sizes: Ints = np.diff(cuts, prepend=0)
-    while sizes.min() < 1:
-        sizes[sizes.argmax()] -= 1
-        sizes[sizes.argmin()] += 1
-    return sizes
-
-
-def _dealt(liking: Floats, sizes: Ints, rng: np.random.Generator) -> Ints:
-    """The site of each record. It is drawn by how much a site likes the record (K, n), times the
-    room that is left at the site."""
-    room = sizes.astype(np.float64)
-    site = np.empty(liking.shape[1], dtype=np.int64)
-    for i in rng.permutation(len(site)):
-        ends = np.cumsum((liking[:, i] + 1e-9) * room)
-        k = int(np.searchsorted(ends, rng.random() * ends[-1], side="right"))
-        site[i] = k
-        room[k] -= 1
-    return site
 
 
 # --- one run -------------------------------------------------------------------------------------
@@ -292,7 +229,7 @@ def one(arrays: Arrays, settings: Settings, run: int) -> dict[str, Any]:
                         )
                     spent = time.process_time() - started
                     thresholds = made.thresholds(sample.test.membership)
-                    records += _judged(thresholds, sample.test, weights, facts)
+                    records += sites.judged(thresholds, sample.test, weights, facts)
                     costs.append(
                         {
                             **facts,
@@ -303,32 +240,6 @@ def one(arrays: Arrays, settings: Settings, run: int) -> dict[str, Any]:
                         }
                     )
     return {"records": records, "costs": costs}
-
-
-def _judged(
-    thresholds: Floats, test: evaluate.Test, weights: Floats, facts: dict[str, Any]
-) -> list[dict[str, Any]]:
-    """One record for each group: coverage, mean size and infinite thresholds in the mixture."""
-    covered, sizes, infinite = (
-        test.truth <= thresholds,
-        test.sizes(thresholds),
-        np.isinf(thresholds),
-    )
-    found = []
-    for g, group in enumerate(test.groups):
-        w = np.where(test.membership[:, g], weights, 0.0)
-        w = w / w.sum()
-        found.append(
-            {
-                **facts,
-                "group": group,
-                "n": int(test.membership[:, g].sum()),
-                "coverage": float(w @ covered),
-                "size": float(w @ sizes),
-                "infinite": float(w @ infinite),
-            }
-        )
-    return found
 
 
 # --- the report ----------------------------------------------------------------------------------

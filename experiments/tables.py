@@ -72,7 +72,17 @@ class Summary:
     A record need not have all of these fields.
     """
 
-    KEYS = ("score", "design", "data", "mixture", "clients", "method", "alpha", "group")
+    KEYS = (
+        "score",
+        "design",
+        "data",
+        "mixture",
+        "clients",
+        "min_count",
+        "method",
+        "alpha",
+        "group",
+    )
 
     def __init__(self, records: Records) -> None:
         self._records = records

@@ -158,7 +158,7 @@ def measure(federation: Federation, calibrations: int, number: int) -> Measured:
     number: The number of the round, which is part of the seed.
     """
     rng = np.random.default_rng([2026, federation.seed, number])
-    outcomes = _repeated(federation.calibrated, rng, calibrations)
+    outcomes = repeated(federation.calibrated, rng, calibrations)
     deficit, error = _deficit(outcomes)
     g = int(np.argmax(deficit / error))
     return Measured(
@@ -173,7 +173,7 @@ def measure(federation: Federation, calibrations: int, number: int) -> Measured:
     )
 
 
-def _repeated(
+def repeated(
     calibrated: Callable[[Generator], Outcome], rng: Generator, calibrations: int
 ) -> list[Outcome]:
     """The outcomes of this many calibrations."""
@@ -216,15 +216,39 @@ class Row:
     sizes: tuple[int, ...]
     seed: int
     seconds: float
+    by: str = "atom"
+    shape: str = "none"
+    confidence: float | None = None
 
 
-def study(configuration: Configuration, federations: int, first: int, factor: float = 1.0) -> Row:
-    """Run all rounds of one configuration. The federations have the seeds from `first` on.
+@dataclass(frozen=True)
+class Searched:
+    """What all rounds found among some federations."""
 
-    factor: By what the weight of the test point is multiplied.
-    """
-    started = time.process_time()
-    chosen = [Federation.draw(configuration, first + i) for i in range(federations)]
+    found: list[Measured]  # The federations of the last round.
+    claim: str  # The weakest ground of the promise, in the words of `Guarantee`.
+    gamma: float  # The largest imbalance that was charged for.
+    calibrations: int
+    mean_excess: float  # The mean over-coverage of all groups of all federations.
+
+    @property
+    def worst(self) -> Measured:
+        """The federation of the last round with the largest z."""
+        return max(self.found, key=lambda m: m.z)
+
+    @property
+    def compared(self) -> int:
+        """How many groups were compared in the last round."""
+        return sum(len(m.federation.groups) for m in self.found)
+
+    @property
+    def below(self) -> int:
+        """How many federations of the last round have a deficit above 3 standard errors."""
+        return sum(m.z > 3 for m in self.found)
+
+
+def search(chosen: Sequence[Federation]) -> Searched:
+    """Run all rounds, each with the worst federations of the one before."""
     done = 0
     found: list[Measured] = []
     statuses: frozenset[str] = frozenset()
@@ -234,27 +258,37 @@ def study(configuration: Configuration, federations: int, first: int, factor: fl
         if number:
             found.sort(key=lambda m: -m.z)
             chosen = [m.federation for m in found[: max(2, math.ceil(share * len(found)))]]
-        with test_weight_times(factor):
-            found = [measure(f, calibrations, number) for f in chosen]
+        found = [measure(f, calibrations, number) for f in chosen]
         if not number:
             excess = float(np.mean([m.mean_excess for m in found]))
         statuses = statuses.union(*(m.statuses for m in found))
         gamma = max(gamma, *(m.gamma for m in found))
         done += calibrations * len(chosen)
-    worst = max(found, key=lambda m: m.z)
+    return Searched(found, _weakest(statuses), gamma, done, excess)
+
+
+def study(configuration: Configuration, federations: int, first: int, factor: float = 1.0) -> Row:
+    """Run all rounds of one configuration. The federations have the seeds from `first` on.
+
+    factor: By what the weight of the test point is multiplied.
+    """
+    started = time.process_time()
+    with test_weight_times(factor):
+        made = search([Federation.draw(configuration, first + i) for i in range(federations)])
+    worst = made.worst
     f = worst.federation
     return Row(
         **asdict(configuration),
-        claim=_weakest(statuses) if factor == 1 else "none: the weight is too small",
-        gamma=gamma,
+        claim=made.claim if factor == 1 else "none: the weight is too small",
+        gamma=made.gamma,
         federations=federations,
-        calibrations=done,
-        compared=sum(len(m.federation.groups) for m in found),
-        below=sum(m.z > 3 for m in found),
+        calibrations=made.calibrations,
+        compared=made.compared,
+        below=made.below,
         deficit=worst.deficit,
         error=worst.error,
         z=worst.z,
-        mean_excess=excess,
+        mean_excess=made.mean_excess,
         alpha=f.alpha,
         delta=f.delta,
         clients=len(f.sizes),
@@ -293,7 +327,7 @@ def by_hand(case: Constructed, rule: str, factor: float, calibrations: int) -> B
     """Calibrate a federation that was made by hand, with fresh draws."""
     rng = np.random.default_rng([2026, case.clients, case.each])
     with test_weight_times(factor):
-        outcomes = _repeated(lambda r: case.calibrated(r, rule), rng, calibrations)
+        outcomes = repeated(lambda r: case.calibrated(r, rule), rng, calibrations)
     deficit, error = (float(x[0]) for x in _deficit(outcomes))
     z = deficit / error
     return ByHand(case.name, rule, factor, case.alpha, calibrations, deficit, error, z)
@@ -344,7 +378,7 @@ def over_coverage(kind: str, rule: str, weight: str, calibrations: int) -> list[
     )
     draws = np.random.default_rng([2026, 5])
     with test_weight_times(1e-6 if weight == "none" else 1.0):
-        outcomes = _repeated(federation.calibrated, draws, calibrations)
+        outcomes = repeated(federation.calibrated, draws, calibrations)
     deficit, error = _deficit(outcomes)
     return [
         Excess(kind, rule, weight, NAMES[g], float(p @ membership[:, g]), -d, float(e))

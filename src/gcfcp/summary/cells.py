@@ -50,8 +50,8 @@ more than `MOST_COMBINED` groups) are found only if they divide a whole into par
 other coefficients than +1 and -1. A shape moves the values of a hidden group's records by its
 coefficient, so that a site must not use a shape from somebody whom it does not trust. Of a table
 that is larger than memory, digests are made of digests, and their counts may tell a little of how
-many records there are in a part of V_g. Two summaries of the same records for different groups, or with
-another `min_count`, can be subtracted too; send one summary for each purpose.
+many records there are in a part of V_g. Two summaries of the same records for different groups, or
+with another `min_count`, can be subtracted too; send one summary for each purpose.
 
 Cost: a look at the combinations of up to three counts, and a search over the ways to divide a whole
 into groups. Both are refused after `MOST_STEPS` steps, rather than left incomplete.

@@ -74,6 +74,7 @@ def can_be_described(signs, atoms):
 ROWS = np.array(list(itertools.product([False, True], repeat=3)))
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(
     counts=st.lists(st.sampled_from([0, 0, 1, 2, 3, 5, 20, 33]), min_size=8, max_size=8),
@@ -392,7 +393,7 @@ def test_strangers_are_charged(confidence, monkeypatch):
         assert level() < 1.5  # Without the charge the promise would be broken.
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), confidence=st.sampled_from([None, 0.9]))
 def test_hiding_never_lowers_a_level(seed, confidence):
     """Several clients, crossing and nested groups, some clients with high scores alone."""

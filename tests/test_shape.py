@@ -36,7 +36,7 @@ def test_a_threshold_admits_exactly_the_residuals_up_to_the_level(beta, level, s
             assert ((s - b <= level) == (s <= t)).all()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(beta=st.tuples(decimals, decimals), scores=st.lists(decimals, min_size=1, max_size=30))
 def test_two_decimals_lose_no_score(beta, scores):
     """The level is the residual of some score, so that this score must be covered."""
@@ -280,3 +280,13 @@ def test_a_bad_file_is_refused_in_one_line(changes, words):
 def test_what_is_no_file_of_a_shape(text):
     with pytest.raises(GCFCPError, match=r"is neither a shape nor|is not a shape: it is not JSON"):
         Shape.from_json(text, "s.json")
+
+
+def test_enormous_scores_make_no_shape_but_a_predictor():
+    scores = np.full(40, 1.5e308)
+    scores[::2] = 1.0
+    made = gcfcp.summarize(scores, np.ones((40, 3), bool), groups=THREE, client="a")
+    predictor = gcfcp.Predictor("s", gcfcp.calibrate([made], 0.3))
+    assert "next_shape" not in json.loads(predictor.to_json())
+    with pytest.raises(GCFCPError, match="carries no shape"):
+        predictor.shape  # noqa: B018

@@ -36,6 +36,8 @@ SHAPED_GROUPS = 64
 """With more groups than this, a predictor's file carries no shape, which would take a fit of its
 own."""
 
+_ENORMOUS = 2.0**900  # Sums of scores beyond this size could overflow, and make no shape.
+
 # The scores of this library whose predictions are class probabilities.
 _PROBABILITY_SCORES = (scores.THR, scores.APS, scores.RAPS)
 
@@ -117,7 +119,9 @@ class Predictor:
             return getattr(made, "next_shape", None)
         if made.by == "group":
             return made.used_shape
-        fits = len(made.groups) <= SHAPED_GROUPS and np.isfinite(made.coreset.values).any()
+        scores = np.concatenate([s.values for s in made.summaries])
+        scores = np.abs(scores[np.isfinite(scores)])
+        fits = len(made.groups) <= SHAPED_GROUPS and len(scores) > 0 and scores.max() < _ENORMOUS
         return made.shape if fits else None
 
     @cached_property

@@ -22,7 +22,7 @@ TABLE = "age,prediction,y\n" + "".join(f"{20 + i % 70},{i % 7},{i % 5}\n" for i 
 SESSION = """
 --version
 summarize a.csv --groups groups.toml --client a -o a.gcfcp
-summarize a.csv --groups groups.toml --client b -o b.gcfcp --min-count 5
+summarize a.csv --groups groups.toml --client b -o b.gcfcp --min-count 5 --by atom
 inspect a.gcfcp
 plan a.gcfcp b.gcfcp
 merge a.gcfcp b.gcfcp --client region -o region.gcfcp

@@ -1,8 +1,9 @@
 """All thresholds of a coreset, exact.
 
-`Coreset` is the problem, `Solver` solves it for any atom, and `Solution` is one threshold with what
-is known about it. `Evidence` proves a threshold, and `quantile` is the threshold of one group by
-itself. The module `solve` explains how it works and why it is exact.
+`Coreset` is the problem, `Solver` solves it for any atom, `DividedSolver` does so part by part, and
+`Solution` is one threshold with what is known about it. `Evidence` proves a threshold, and
+`quantile` is the threshold of one group by itself. The module `solve` explains how it works and why
+it is exact.
 
 Each module imports only from those above it in this table.
 
@@ -17,11 +18,24 @@ Each module imports only from those above it in this table.
 | `exchange`    | how high a threshold can get if one record is exchanged               |
 | `exact`       | the same walk in rational arithmetic, where floats cannot tell        |
 | `solve`       | the solver itself                                                     |
+| `single`      | the threshold of one atom by itself, in closed form                   |
 | `quantile`    | the threshold of one group by itself                                  |
+| `parts`       | atoms that have nothing to do with each other                         |
+| `divided`     | the solver of a coreset that falls into parts                         |
 """
 
+from gcfcp.solver.divided import DividedSolver
 from gcfcp.solver.problem import Coreset, combined
 from gcfcp.solver.quantile import quantile
 from gcfcp.solver.solve import EXCESS, Evidence, Solution, Solver
 
-__all__ = ["EXCESS", "Coreset", "Evidence", "Solution", "Solver", "combined", "quantile"]
+__all__ = [
+    "EXCESS",
+    "Coreset",
+    "DividedSolver",
+    "Evidence",
+    "Solution",
+    "Solver",
+    "combined",
+    "quantile",
+]

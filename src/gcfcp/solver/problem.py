@@ -132,9 +132,8 @@ def pieces_of(coreset: Coreset, alpha: Fraction) -> tuple[Pieces, Ints, float]:
     the result of a computation. Exact ties in weight are then accidental, and the weights are not
     multiplied.
     """
-    unit = _unit(alpha)
-    keep, cut = float(unit), float(t_scale(alpha))
-    slopes, total = _prefix_sums(coreset, keep, cut)
+    keep = float(_unit(alpha))
+    slopes, total = _prefix_sums(coreset, keep, float(t_scale(alpha)))
     infinite = np.isinf(coreset.values[coreset.start[1:] - 1])
     exact = coreset.values
     if infinite.any():
@@ -153,10 +152,26 @@ def pieces_of(coreset: Coreset, alpha: Fraction) -> tuple[Pieces, Ints, float]:
         slopes=slopes,
         tie=_shifts(len(rows)),
         weight=keep * (total @ rows[:, columns]),
-        whole=unit > 1 and _multiples(coreset.weights, 1.0) and keep * total.sum() < 2**52,
+        whole=_whole(coreset, alpha, total),
         grain=_grain(values, _largest(values, coreset.start)),
     )
     return pieces, columns, float(t_scale(alpha) * Fraction(coreset.test))
+
+
+def slopes_of(coreset: Coreset, alpha: Fraction) -> tuple[Floats, bool]:
+    """The slopes of f_A of every atom, end to end, and whether all of them are whole. Cost: O(n).
+
+    They are in the units of `pieces_of`.
+    """
+    keep = float(_unit(alpha))
+    slopes, total = _prefix_sums(coreset, keep, float(t_scale(alpha)))
+    return slopes, _whole(coreset, alpha, total)
+
+
+def _whole(coreset: Coreset, alpha: Fraction, total: Floats) -> bool:
+    """Whether all slopes are whole numbers. `total` is the weight of each atom, (a,)."""
+    unit = _unit(alpha)
+    return unit > 1 and _multiples(coreset.weights, 1.0) and float(unit) * total.sum() < 2**52
 
 
 def _unit(alpha: Fraction) -> int:

@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 
 from gcfcp.arrays import Floats
-from gcfcp.solver.problem import Coreset, combined
-from gcfcp.solver.solve import Solver
+from gcfcp.solver.problem import Coreset, combined, t_scale
+from gcfcp.solver.single import SingleAtom
 
 
 def quantile(scores: Floats, weights: Floats, test: float, alpha: Fraction) -> float:
@@ -28,5 +28,6 @@ def quantile(scores: Floats, weights: Floats, test: float, alpha: Fraction) -> f
     one_atom = np.zeros(len(order), dtype=np.int64)
     _, values, masses = combined(one_atom, scores[heavy][order], weights[heavy][order])
     row = np.ones((1, 1), dtype=bool)
-    coreset = Coreset(row, np.array([0, len(values)]), values, masses, test)
-    return Solver(coreset, alpha).solve(row)[0].threshold
+    single = SingleAtom(Coreset(row, np.array([0, len(values)]), values, masses, test), alpha)
+    t = float(t_scale(alpha) * Fraction(test))
+    return float(single.at(np.array([t])).threshold[0])

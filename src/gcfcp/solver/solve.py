@@ -58,6 +58,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 
@@ -182,6 +183,23 @@ class Solver:
         found[self._columns] = np.linalg.solve(self._pieces.rows[basis], scores)
         return found
 
+    @cached_property
+    def infinite_at_rest(self) -> Bools:
+        """(a,): The atoms whose theta is at infinity in the optimum without a test point."""
+        infinite = resting_scores(self._pieces, self._base)[1]
+        found: Bools = along(self._pieces, self._base, infinite)[0] > ZERO
+        return found
+
+    def holds(self, rows: Bools | Floats) -> Bools:
+        """Whether each row (m, G) is in the span of the atoms and in some group, bool (m,).
+
+        If a row is outside the span, some direction of beta changes its threshold and no theta_A,
+        so that no score limits it.
+        """
+        full = np.asarray(rows, dtype=np.float64)
+        spanned = np.abs(full[:, self._columns] @ self._span - full) <= ZERO
+        return np.logical_and(spanned.all(axis=1), full.any(axis=1))
+
     def solve(self, rows: Bools, t: Floats | None = None) -> list[Solution]:
         """S* of the atoms with membership `rows`, (m, G).
 
@@ -189,10 +207,7 @@ class Solver:
         """
         full = np.atleast_2d(np.asarray(rows, dtype=np.float64))
         weights = np.full(len(full), self.t) if t is None else np.asarray(t, dtype=np.float64)
-        reduced = full[:, self._columns]
-        # If a row is outside the span of the atoms, some direction of beta changes its threshold
-        # and no theta_A, so no score limits it.
-        held = (np.abs(reduced @ self._span - full) <= ZERO).all(axis=1) & full.any(axis=1)
+        reduced, held = full[:, self._columns], self.holds(full)
         free = Solution(math.inf, 0, False, np.zeros(len(self._pieces.size), dtype=bool), False)
         solutions = [free] * len(full)
         index = np.flatnonzero(held)
@@ -217,8 +232,7 @@ class Solver:
         take = give * float(self.alpha / (1 - self.alpha))
         t = give * (1 + EXCESS)
         full = np.atleast_2d(np.asarray(rows, dtype=np.float64))
-        reduced = full[:, self._columns]
-        held = (np.abs(reduced @ self._span - full) <= ZERO).all(axis=1) & full.any(axis=1)
+        reduced, held = full[:, self._columns], self.holds(full)
         found = np.full(len(full), np.inf)
         index = np.flatnonzero(held)
         atoms, r = self._pieces.rows.shape

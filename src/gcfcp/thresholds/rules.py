@@ -29,7 +29,7 @@ from gcfcp.arrays import Bools, Floats
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import find_atoms
 from gcfcp.shape import Shape
-from gcfcp.solver import Coreset, Solution, Solver
+from gcfcp.solver import Coreset, DividedSolver, Solution
 from gcfcp.thresholds.charge import Charge
 
 MOST_FOLLOWED = 64
@@ -145,9 +145,9 @@ class Simultaneous:
     name: ClassVar[str] = "simultaneous"
 
     @cached_property
-    def solver(self) -> Solver:
+    def solver(self) -> DividedSolver:
         """The solver of the coreset. It is made when it is first needed."""
-        return Solver(self.coreset, self.alpha)
+        return DividedSolver(self.coreset, self.alpha)
 
     def thresholds(self, atoms: Bools) -> Floats:
         """S* of each atom, float (a,). An atom that was solved before is looked up."""

@@ -245,17 +245,28 @@ def charged_weights(
         # The product is divided only once, so that whole numbers stay whole where they can.
         behind = _heaviest(rate, ~inside, sizes) * keep.denominator / keep.numerator
         return Charged.alike(within + behind)
-    x = factor_inside(sizes.groups, alpha)
-    within = rate[inside & (rate > 0)]
-    if inside.all():
-        lightest = float(within.min())
+    charge = charge_of(sizes, rate, inside, alpha)
+    if charge is None:
+        within = rate[inside & (rate > 0)]
+        lightest, x = float(within.min()), factor_inside(sizes.groups, alpha)
         total = lightest + times(x, math.fsum(within) - lightest)
         return Charged.alike(np.full(sizes.groups, total))
+    return Charged(np.empty(0), np.empty(0), charge).by_atom(atoms, charge.weights(atoms, atoms))
+
+
+def charge_of(sizes: Sizes, rate: Floats, inside: Bools, alpha: Fraction) -> Charge | None:
+    """What the test point weighs by atom in the simultaneous rule; None if all clients are in T.
+
+    The arguments are those of `charged_weights`.
+    """
+    if inside.all():
+        return None
+    within = rate[inside & (rate > 0)]
     distinct, index = np.unique(sizes.possible, axis=0, return_inverse=True)
     outside = np.zeros(len(distinct))
     np.maximum.at(outside, index.ravel(), np.where(inside, 0.0, rate))
-    charge = Charge(alpha, times(x, math.fsum(within)), outside, distinct)
-    return Charged(np.empty(0), np.empty(0), charge).by_atom(atoms, charge.weights(atoms, atoms))
+    x = factor_inside(sizes.groups, alpha)
+    return Charge(alpha, times(x, math.fsum(within)), outside, distinct)
 
 
 def _heaviest(rate: Floats, which: Bools, sizes: Sizes) -> Floats:

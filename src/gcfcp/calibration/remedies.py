@@ -16,12 +16,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 
 from gcfcp.arrays import Bools, Floats
 from gcfcp.calibration.confidence import exact_groups, finite_with_confidence
-from gcfcp.calibration.correction import Charged, charged_weights, chosen
+from gcfcp.calibration.correction import Charged, Sizes, charge_of, charged_weights, chosen
 from gcfcp.calibration.problem import Problem, shares_of
 from gcfcp.thresholds import Simultaneous, ThresholdTable
 
@@ -49,7 +50,8 @@ def finite_alone(
     - `row`: The row (G,) whose weight of the test point is meant; without it, for each group the
       smallest one of its atoms.
     """
-    return _charged(problem, alpha, rule, shares, factors, correction, row)[0]
+    changed = _Changed(problem, alpha, rule, shares, factors, correction)
+    return changed.finite(row)
 
 
 def charged_records(
@@ -59,51 +61,80 @@ def charged_records(
     if shares is None and rule is None:
         return problem.correction.records
     present = problem.coreset.membership.any(axis=0)
-    charged = _charged(problem, shares=shares, rule=rule)[1]
+    charged = _Changed(problem, shares=shares, rule=rule).charged()
     return float(charged.most[present].max() * problem.sizes.n.sum())
 
 
-def _charged(
-    problem: Problem,
-    alpha: Fraction | None = None,
-    rule: str | None = None,
-    shares: Sequence[Fraction] | None = None,
-    factors: Floats | float = 1.0,
-    correction: str | None = None,
-    row: Bools | None = None,
-) -> tuple[Bools, Charged]:
-    """Which groups would be finite on their own, and the weight of the test point in each.
+class _Changed:
+    """A problem in which something is different: alpha, the rule, the mixture and so on.
 
-    If nothing is changed, the weights are those of the problem. Otherwise exchanges of records are
-    not followed, and the weights are those that are enough in any case.
+    If nothing is, the weights of the test point are those of the problem. Otherwise exchanges of
+    records are not followed, and the weights are those that are enough in any case.
     """
-    if problem.confidence is not None:
-        return _with_confidence(problem, alpha, shares, factors), problem.charged
-    if (alpha, rule, shares, correction) == (None,) * 4 and np.all(np.equal(factors, 1)):
-        test = problem.charged.least
-        if row is not None and problem.source is not None:
-            test = np.repeat(problem.source.test_weights(row[None]), problem.sizes.groups)
-        rate = problem.weights.rate
-        return problem.tally.finite_alone(rate, test, problem.alpha), problem.charged
-    alpha = problem.alpha if alpha is None else alpha
-    rule = problem.rule if rule is None else rule
-    sizes = replace(problem.sizes, n=problem.sizes.n * factors)
-    if shares is not None:
-        sizes = replace(sizes, shares=np.array([float(p) for p in shares]))
-    kind = problem.correction.kind if correction is None else correction
-    inside = chosen(sizes, alpha, rule, kind)
-    rate = sizes.rates(inside)
-    atoms = problem.coreset.membership
-    charged = charged_weights(sizes, rate, inside, alpha, rule, kind, atoms)
-    test = charged.least
-    if row is not None and charged.charge is not None:
-        test = np.repeat(charged.charge.weights(atoms, row[None]), sizes.groups)
-    return problem.tally.times(factors).finite_alone(rate, test, alpha), charged
+
+    def __init__(
+        self,
+        problem: Problem,
+        alpha: Fraction | None = None,
+        rule: str | None = None,
+        shares: Sequence[Fraction] | None = None,
+        factors: Floats | float = 1.0,
+        correction: str | None = None,
+    ) -> None:
+        self.problem, self.shares, self.factors = problem, shares, factors
+        self.same = (alpha, rule, shares, correction) == (None,) * 4 and bool(
+            np.all(np.equal(factors, 1))
+        )
+        self.alpha = problem.alpha if alpha is None else alpha
+        self.rule = problem.rule if rule is None else rule
+        self.kind = problem.correction.kind if correction is None else correction
+
+    def finite(self, row: Bools | None) -> Bools:
+        """Which groups are finite on their own, bool (G,); see `finite_alone`."""
+        problem = self.problem
+        if problem.confidence is not None:
+            return _with_confidence(problem, self.alpha, self.shares, self.factors)
+        if self.same:
+            test, rate = problem.charged.least, problem.weights.rate
+            if row is not None and problem.source is not None:
+                test = np.repeat(problem.source.test_weights(row[None]), problem.sizes.groups)
+            return problem.tally.finite_alone(rate, test, problem.alpha)
+        _, _, rate = self._weighed
+        tally = problem.tally.times(self.factors)
+        return tally.finite_alone(rate, self._least(row), self.alpha)
+
+    def charged(self) -> Charged:
+        """The weight of the test point in each group."""
+        sizes, inside, rate = self._weighed
+        atoms = self.problem.coreset.membership
+        return charged_weights(sizes, rate, inside, self.alpha, self.rule, self.kind, atoms)
+
+    @cached_property
+    def _weighed(self) -> tuple[Sizes, Bools, Floats]:
+        """What the correction depends on, T, and the weight of a record of each client."""
+        sizes = replace(self.problem.sizes, n=self.problem.sizes.n * self.factors)
+        if self.shares is not None:
+            sizes = replace(sizes, shares=np.array([float(p) for p in self.shares]))
+        inside = chosen(sizes, self.alpha, self.rule, self.kind)
+        return sizes, inside, sizes.rates(inside)
+
+    def _least(self, row: Bools | None) -> Floats:
+        """The smallest weight of the test point in each group, (G,), or that of one row.
+
+        Of a single row the weights of all other atoms need not be found, which takes far longer.
+        """
+        sizes, inside, rate = self._weighed
+        if row is not None and self.rule == "simultaneous" and self.kind != "paper":
+            charge = charge_of(sizes, rate, inside, self.alpha)
+            if charge is not None:
+                atoms = self.problem.coreset.membership
+                return np.repeat(charge.weights(atoms, row[None]), sizes.groups)
+        return self.charged().least
 
 
 def _with_confidence(
     problem: Problem,
-    alpha: Fraction | None,
+    alpha: Fraction,
     shares: Sequence[Fraction] | None,
     factors: Floats | float,
 ) -> Bools:
@@ -114,9 +145,7 @@ def _with_confidence(
     if np.ndim(factors) and len(np.unique(factors)) > 1:
         exact = np.zeros_like(exact)  # The records need not weigh the same any more.
     rate = np.array([float(p) for p in shares]) / (problem.sizes.n * factors)
-    return finite_with_confidence(
-        problem, problem.alpha if alpha is None else alpha, rate, factors, exact
-    )
+    return finite_with_confidence(problem, alpha, rate, factors, exact)
 
 
 def least(enough: Callable[[int], bool], most: int = _MOST) -> int | None:

@@ -1098,6 +1098,113 @@ def test_a_site_cannot_claim_another_weight(tmp_path: Path, claimed: float | Non
         assert any(e["code"] == "not-as-asked" for e in result.record["audits"])
 
 
+# --- the ledger: one answer, whatever the server does ---------------------------------------------
+
+
+def test_a_server_can_choose_neither_ledger_nor_data_set(tmp_path: Path) -> None:
+    """Nothing of a message or of a run's configuration is part of a name on the site's disk."""
+    other = Question(GROUPS, SCORE, delta=100)
+    app = client_app(load, policy=Policy([QUESTION, other]))
+    evil = {"dataset": "new", "ledger": str(tmp_path / "evil"), "client": "new", "questions": 99}
+    codes = []
+    for run, question in enumerate((QUESTION, other, QUESTION)):
+        request = {"protocol": 1, "nonce": "n", "question": question.to_json() | evil} | evil
+        content = {"request": json.dumps(request)} | evil
+        message = Message(
+            RecordDict({protocol.RECORD: ConfigRecord(content)}), 7, "query.summarize"
+        )
+        node = simulated(0, str(tmp_path / "ledger"))
+        answer = app(message, Context(run, 7 + run, node, RecordDict(), evil))
+        codes.append(answer.content[protocol.RECORD].get("code"))
+    assert codes == [None, "questions-used-up", None]
+    assert [path.name for path in tmp_path.iterdir()] == ["ledger"]
+    (entry,) = Ledger(tmp_path / "ledger").entries()
+    assert entry.asked.dataset == entry.asked.client == name_of(0)
+
+
+def test_a_node_without_a_name_must_say_where_its_ledger_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A new ledger for every run would let a server ask such a site again and again."""
+    assert ask(APP, node={"partition-id": 0})["code"] == Code.SITE_NOT_SET_UP
+    printed = capfd.readouterr()
+    said = caplog.text + printed.out + printed.err
+    assert "client_app(ledger=DIRECTORY)" in said
+    in_python = client_app(load, policy=Policy(QUESTION), ledger=tmp_path / "python")
+    assert "payload" in ask(in_python, node={"partition-id": 0})
+    assert len(Ledger(tmp_path / "python").entries()) == 1
+    # A site with a name has the usual ledger.
+    assert "payload" in ask(APP, node={"partition-id": 1, "client": "a"})
+    usual = Ledger(Path(os.environ["XDG_STATE_HOME"]) / "gcfcp")
+    assert [e.asked.dataset for e in usual.entries()] == ["a"]
+    # The node configuration comes before what is written in Python.
+    node = {"client": "b", "partition-id": 2, "dataset": "Q4", "ledger": str(tmp_path / "node")}
+    app = client_app(load, policy=Policy(QUESTION), ledger=tmp_path / "python", dataset="Q3")
+    assert "payload" in ask(app, node=node)
+    assert [e.asked.dataset for e in Ledger(tmp_path / "node").entries()] == ["Q4"]
+
+
+def test_a_site_in_python_can_notice_that_its_records_changed(tmp_path: Path) -> None:
+    marks = ["1", "1", "2"]
+    app = client_app(
+        load,
+        policy=Policy(QUESTION),
+        ledger=tmp_path,
+        fingerprint=lambda node: marks.pop(0),
+    )
+    assert "payload" in ask(app, node={"partition-id": 0})
+    assert ask(app, node={"partition-id": 0})["code"] == Code.DATA_CHANGED
+
+
+def test_the_ready_app_repeats_its_answer_and_names_changed_records(
+    sites: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The next quarter: other records need another name, or another file."""
+    import polars as pl
+
+    question = Question(gcfcp.Groups.from_toml(sites / "groups.toml"), gcfcp.scores.APS())
+    config = node_of(sites, "a", score="aps")  # It is randomised, and there is no seed.
+    first = ask(ready.client, question, config)["payload"]
+    assert ask(ready.client, question, config)["payload"] == first
+    again = pl.read_parquet(config["data"]).head(299)
+    again.write_parquet(config["data"])
+    assert ask(ready.client, question, config)["code"] == Code.DATA_CHANGED
+    printed = capfd.readouterr()
+    said = caplog.text + printed.out + printed.err
+    assert "give the new records a name of their own" in said
+    named = config | {"dataset": "2026Q4"}
+    second = ask(ready.client, question, named)["payload"]
+    assert gcfcp.ClientSummary.from_bytes(second).n == 299
+    assert ask(ready.client, question, named)["payload"] == second
+    datasets = [e.asked.dataset for e in Ledger(sites / "a-ledger").entries()]
+    assert datasets == [config["data"], "2026Q4"]
+
+
+def test_a_site_that_agrees_to_the_defaults_writes_little(sites: Path) -> None:
+    """The defaults of a site's settings are those of the server's configuration."""
+    config = run_config(sites)
+    asked = ready.setup_of(config)[0]
+    (agreed,) = ready.site_of(node_of(sites, "a")).policy.agreed
+    assert agreed.to_json() == asked.to_json()
+    same = {k: config[k] for k in ("parameters", "model", "delta", "representative", "by", "shape")}
+    (written,) = ready.site_of(node_of(sites, "a", **same)).policy.agreed
+    assert written.to_json() == asked.to_json()
+
+
+def test_a_predictor_of_another_score_is_not_audited_over_flower(sites: Path) -> None:
+    """0.1.0 answered: a policy said which score may be summarised, but not which is audited."""
+    groups = gcfcp.Groups.from_toml(sites / "groups.toml")
+    residual = gcfcp.scores.AbsoluteResidual()
+    made = gcfcp.summarize(
+        np.ones(40), np.ones((40, 2), dtype=bool), groups=groups, client="x", score=residual
+    )
+    predictor = gcfcp.Predictor(residual, gcfcp.calibrate([made], 0.1)).to_json().encode()
+    content = Request(Question(groups, gcfcp.scores.THR()), "n", predictor).to_record()
+    message = Message(RecordDict({protocol.RECORD: ConfigRecord(content)}), 7, "query.audit")
+    answer = ready.client(message, Context(1, 7, node_of(sites, "a"), RecordDict(), {}))
+    assert answer.content[protocol.RECORD]["code"] == Code.SCORE_NOT_ALLOWED
+
+
 # --- by group, with a shape and with confidence ---------------------------------------------------
 
 

@@ -716,6 +716,38 @@ def failing_home() -> Path:
     raise RuntimeError("no home")
 
 
+def test_the_owner_sees_what_was_told_and_how_often(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gcfcp.cli import entry as cli
+
+    first = answer_summary(site(tmp_path), QUESTION)
+    answer_summary(site(tmp_path), QUESTION)
+    for question in _POOL:
+        code(lambda q=question: answer_summary(site(tmp_path), q))
+    audit = answer_audit(site(tmp_path), QUESTION, predictor())
+    cli.run(["ledger", str(tmp_path / "ledger"), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    shown = [(e["dataset"], e["asked"], e["times"], e["bytes"]) for e in told["entries"]]
+    assert shown == [("2026Q3", "audit", 1, len(audit)), ("2026Q3", "summary", 2, len(first))]
+    assert told["entries"][1]["question"] == QUESTION.to_json()
+    assert told["entries"][1]["sha256"] == hashlib.sha256(first).hexdigest()
+    assert told["refused"] == {"delta-differs": 4}
+    # For people, and at the usual place.
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    (tmp_path / "ledger").rename(tmp_path / "gcfcp")
+    cli.run(["ledger"])
+    lines = capsys.readouterr().out
+    assert "2 answers are kept" in lines
+    assert "score column, delta 100, upper, min_count 5, by group" in lines
+    assert "refused with delta-differs: 4 times" in lines
+    with pytest.raises(GCFCPError, match="is not a ledger: give the directory"):
+        cli.run(["ledger", str(tmp_path / "nowhere")])
+    next((tmp_path / "gcfcp").glob("*/summary-1.entry")).write_bytes(b"GCFCPL")
+    with pytest.raises(GCFCPError, match=r"summary-1\.entry is not a gcfcp file"):
+        cli.run(["ledger"])
+
+
 def test_rounds_need_no_flower() -> None:
     import subprocess
     import sys

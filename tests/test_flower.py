@@ -1133,6 +1133,9 @@ def test_a_node_without_a_name_must_say_where_its_ledger_is(
     in_python = client_app(load, policy=Policy(QUESTION), ledger=tmp_path / "python")
     assert "payload" in ask(in_python, node={"partition-id": 0})
     assert len(Ledger(tmp_path / "python").entries()) == 1
+    # A relative path would be another ledger after a start in another directory.
+    relative = {"client": "a", "partition-id": 1, "ledger": "ledger"}
+    assert ask(APP, node=relative)["code"] == Code.SITE_NOT_SET_UP
     # A site with a name has the usual ledger.
     assert "payload" in ask(APP, node={"partition-id": 1, "client": "a"})
     usual = Ledger(Path(os.environ["XDG_STATE_HOME"]) / "gcfcp")

@@ -133,17 +133,21 @@ def ledger_of(
     named: Whether the client has a name that is not in the node configuration.
     """
     simulated = not named and node.get("client") is None
-    if "ledger" in node:
-        return Ledger(Path(text(node, "ledger")), sync=not simulated)
-    if given is not None:
-        return Ledger(Path(given), sync=not simulated)
-    if simulated:
+    directory = text(node, "ledger") if "ledger" in node else given
+    if directory is None:
+        if simulated:
+            raise GCFCPError(
+                "a node without a name has no ledger of its own: in a simulation give "
+                "client_app(ledger=DIRECTORY), a new directory for each run; at a site add "
+                'client="NAME" to the node configuration'
+            )
+        return Ledger(default_directory())
+    if not Path(directory).is_absolute():
         raise GCFCPError(
-            "a node without a name has no ledger of its own: in a simulation give "
-            "client_app(ledger=DIRECTORY), a new directory for each run; at a site add "
-            'client="NAME" to the node configuration'
+            f"ledger={str(directory)!r:.60} is not an absolute path: a node that is started in "
+            "another directory would begin another ledger; write the path from the root on"
         )
-    return Ledger(default_directory())
+    return Ledger(Path(directory), sync=not simulated)
 
 
 def app_of(site_of: Callable[[NodeConfig], Site]) -> ClientApp:

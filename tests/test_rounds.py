@@ -199,6 +199,49 @@ def test_the_site_works_with_its_own_copy_of_the_question(tmp_path: Path) -> Non
     assert reading.asked[0] is agreed
 
 
+_SHAPES = [None, gcfcp.Shape(GROUPS, (0.5, 0.25)), gcfcp.Shape(GROUPS, (0.5, -0.25))]
+_PARTS = st.fixed_dictionaries(
+    {
+        "groups": st.sampled_from([GROUPS, gcfcp.Groups(["all", "old"])]),
+        "score": st.sampled_from(["column", "mine", gcfcp.scores.RAPS(), gcfcp.scores.RAPS(0.1)]),
+        "model": st.sampled_from([None, "m1", "m2"]),
+        "delta": st.sampled_from([100, 100.0, 101]),
+        "representative": st.sampled_from(["upper", "mean"]),
+        "min_count": st.sampled_from([5, 6]),
+        "by": st.sampled_from(["atom", "group"]),
+        "shape": st.sampled_from(range(3)),
+    }
+)
+
+
+@given(_PARTS, st.lists(_PARTS, min_size=1, max_size=3), st.data())
+def test_a_question_is_agreed_on_in_every_part_or_refused(
+    asked: dict[str, Any], agreed: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    """The oracle compares the arguments. Half of the time all but one part is an agreed one's."""
+
+    def made(parts: dict[str, Any]) -> Question:
+        groups, by = parts["groups"], parts["by"]
+        shape = _SHAPES[parts["shape"]] if groups is GROUPS and by == "group" else None
+        return Question(**(parts | {"shape": shape}))
+
+    if data.draw(st.booleans()):
+        part = data.draw(st.sampled_from(sorted(asked)))
+        asked = agreed[-1] | {part: asked[part]}
+    question, policy = made(asked), Policy([made(parts) for parts in agreed])
+    equal = [made(parts) for parts in agreed if made(parts) == question]
+    if equal:
+        assert policy.agreed_to(question) == equal[0]
+    else:
+        with pytest.raises(Refusal) as refused:
+            policy.agreed_to(question)
+        name = str(refused.value.code)
+        assert name.endswith(("-differs", "-not-allowed"))
+        assert refused.value.detail.split()[0].replace("parameters", "score") in name.replace(
+            "min-count", "min_count"
+        )
+
+
 # --- audits ---------------------------------------------------------------------------------------
 
 

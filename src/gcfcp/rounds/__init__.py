@@ -22,7 +22,7 @@ from gcfcp.rounds.ledger import Asked, Entry, Ledger, default_directory
 from gcfcp.rounds.names import file_stem
 from gcfcp.rounds.policy import Policy
 from gcfcp.rounds.question import NamedScore, Question, differences, score_of
-from gcfcp.rounds.settings import number, question_of, site_of, text, whole
+from gcfcp.rounds.settings import number, question_of, site_of, split, text, whole
 from gcfcp.rounds.site import Records, Site, answer_audit, answer_summary, code_of
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "question_of",
     "score_of",
     "site_of",
+    "split",
     "text",
     "whole",
 ]

@@ -93,7 +93,7 @@ def site_of(settings: Settings, client: str, ledger: Ledger) -> Site:
     ledger: Where the site keeps what it has answered.
     """
     _check_keys(settings)
-    absent = _split(settings, "absent")
+    absent = split(text(settings, "absent")) if "absent" in settings else ()
     if "summary" in settings:
         path = text(settings, "summary")
         agreed = Question.of_summary(ClientSummary.load(path))
@@ -244,11 +244,9 @@ def whole(settings: Settings, key: str, default: int) -> int:
     return checks.whole(key, settings.get(key, default))
 
 
-def _split(settings: Settings, key: str) -> tuple[str, ...]:
-    """The names in a text that has commas between them; none if there is no such text."""
-    if key not in settings:
-        return ()
-    return tuple(name.strip() for name in text(settings, key).split(","))
+def split(names: str) -> tuple[str, ...]:
+    """The names in a text that has commas between them."""
+    return tuple(name.strip() for name in names.split(","))
 
 
 def _parameters(given: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from gcfcp.cli import console
 from gcfcp.cli import entry as cli
 
 COMMANDS = [
-    "summarize", "inspect", "predict", "audit", "plan", "merge", "shape", "calibrate",
+    "summarize", "inspect", "predict", "audit", "ledger", "plan", "merge", "shape", "calibrate",
     "audit-merge", "report", "demo",
 ]  # fmt: skip
 GROUPS = """

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shlex
 import subprocess
 import sys
+import tempfile
 import tomllib
 import warnings
 from contextlib import suppress
@@ -47,6 +49,7 @@ from gcfcp.flower import app as ready
 from gcfcp.flower.__main__ import main as write_app
 from gcfcp.flower.protocol import Request
 from gcfcp.flower.roster import fingerprint
+from gcfcp.rounds import Ledger
 
 GROUPS = gcfcp.Groups(["all", "young", "rural"])
 SCORE = "column"
@@ -59,6 +62,17 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a network there is no need to wait for long."""
     monkeypatch.setattr(exchange, "POLL", 0.005)
     monkeypatch.setattr(exchange, "CENSUS", 0.02)
+
+
+@pytest.fixture(autouse=True)
+def _ledgers(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Ledgers are kept in a directory of the test, and never in somebody's home."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+
+
+def new_ledger() -> str:
+    """A ledger in which nothing has been answered yet."""
+    return tempfile.mkdtemp(dir=os.environ["XDG_STATE_HOME"])
 
 
 def data_of(k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -84,11 +98,17 @@ def load(question: Question, node: Any) -> Any:
     return data_of(int(node["partition-id"]))
 
 
-APP = client_app(load, policy=Policy(GROUPS))
+APP = client_app(load, policy=Policy(QUESTION))
 
 
-def grid_of(clients: int, shuffle: int | None = None) -> InProcessGrid:
-    nodes = {100 + k: InProcessNode(APP, {"partition-id": k}) for k in range(clients)}
+def simulated(k: int, ledger: str) -> dict[str, Any]:
+    """The configuration of a node in a simulation, with the ledger of the run."""
+    return {"partition-id": k, "ledger": ledger}
+
+
+def grid_of(clients: int, shuffle: int | None = None, app: Any = APP) -> InProcessGrid:
+    ledger = new_ledger()
+    nodes = {100 + k: InProcessNode(app, simulated(k, ledger)) for k in range(clients)}
     return InProcessGrid(nodes, shuffle)
 
 
@@ -211,7 +231,7 @@ def raising(message: Message, context: Context) -> Message:
     def load(question: Question, node: Any) -> Any:
         raise ValueError(f"could not convert {SECRET}")
 
-    return client_app(load, policy=Policy(GROUPS))(message, context)
+    return client_app(load, policy=Policy(QUESTION))(message, context)
 
 
 EXPECTED = {
@@ -245,8 +265,9 @@ def test_a_thousand_clients_some_of_them_raising_silent_or_hostile(
     roster = {name_of(k): fingerprint(pem[k]) for k in range(K)}
     kinds = dict(zip(range(3, K, 50), EXPECTED, strict=False))
     assert len(kinds) == len(EXPECTED)
+    ledger = new_ledger()
     nodes = {
-        10_000 - k: InProcessNode(APP, {"partition-id": k}, pem[k])
+        10_000 - k: InProcessNode(APP, simulated(k, ledger), pem[k])
         for k in range(K)  # The last client has the lowest node number.
     }
     for k, kind in kinds.items():
@@ -316,14 +337,14 @@ def test_a_node_cannot_answer_a_request_that_went_to_another(tmp_path: Path) -> 
 def test_two_nodes_that_claim_one_name_are_both_left_out(tmp_path: Path, shuffle: int) -> None:
     grid = grid_of(4, shuffle)
     grid.nodes[200] = InProcessNode(
-        client_app(lambda q, n: data_of(77), policy=Policy(GROUPS), client=name_of(2))
+        client_app(lambda q, n: data_of(77), policy=Policy(QUESTION), client=name_of(2))
     )
     terms = Terms(min_clients=1, missing="present")
     result = conduct(grid, QUESTION, Target(0.1), terms, tmp_path / "a", quiet)
     assert sorted(result.calibration.shares) == [name_of(0), name_of(1), name_of(3)]
     assert not (tmp_path / f"a/summaries/{name_of(2)}.gcfcp").exists()
     # The same summary from two nodes counts as one client.
-    grid.nodes[200] = InProcessNode(APP, {"partition-id": 2})
+    grid.nodes[200] = InProcessNode(APP, simulated(2, new_ledger()))
     conduct(grid, QUESTION, Target(0.1), Terms(min_clients=4), tmp_path / "b", quiet)
     assert (tmp_path / "b/predictor.json").read_bytes() == by_files(
         [summary_of(k) for k in range(4)], tmp_path
@@ -371,7 +392,7 @@ def test_clients_that_never_connect_are_known_by_the_roster(tmp_path: Path) -> N
 
 def test_late_joiners_and_nodes_that_come_back_are_asked(tmp_path: Path) -> None:
     grid = grid_of(1)
-    late = InProcessNode(APP, {"partition-id": 1})
+    late = InProcessNode(APP, simulated(1, new_ledger()))
     failures = []
 
     def flaky(message: Message, context: Context) -> Message:
@@ -498,34 +519,61 @@ def ask(app: Any, question: Question = QUESTION, node: Any = None, **record: Any
     message = Message(
         RecordDict({protocol.RECORD: ConfigRecord(content)}), 7, f"query.{protocol.SUMMARIZE}"
     )
-    context = Context(1, 7, {"partition-id": 0} if node is None else node, RecordDict(), {})
+    context = Context(1, 7, simulated(0, new_ledger()) if node is None else node, RecordDict(), {})
     return dict(app(message, context).content[protocol.RECORD])
 
 
+SHAPE = gcfcp.Shape(GROUPS, (1.0, 0.5, -2.0))
+OTHER_SHAPE = gcfcp.Shape(GROUPS, (1.0, 2.0**60, -2.0))
+RAPS = gcfcp.scores.RAPS(lam=0.1)
+
+
 @pytest.mark.parametrize(
-    ("policy", "question", "code"),
+    ("agreed", "question", "code"),
     [
-        (Policy(gcfcp.Groups(["all"])), QUESTION, Code.GROUPS_NOT_ALLOWED),
-        (Policy([]), QUESTION, Code.GROUPS_NOT_ALLOWED),
-        (Policy(GROUPS, max_delta=249), QUESTION, Code.DELTA_TOO_LARGE),
-        (Policy(GROUPS, min_count=11), QUESTION, Code.MIN_COUNT_TOO_SMALL),
-        (Policy(GROUPS), Question(GROUPS, SCORE, min_count=1), Code.MIN_COUNT_TOO_SMALL),
-        (Policy(GROUPS, scores=frozenset({"thr"})), QUESTION, Code.SCORE_NOT_ALLOWED),
-        (Policy(GROUPS, model="m1"), Question(GROUPS, SCORE, model="m2"), Code.MODEL_DIFFERS),
-        (Policy(GROUPS), Question(GROUPS, SCORE, model="m2"), Code.MODEL_DIFFERS),
-        (Policy(None), QUESTION, None),
-        (Policy([gcfcp.Groups(["all"]), GROUPS], scores=frozenset({SCORE})), QUESTION, None),
-        (Policy(GROUPS, model="m2"), Question(GROUPS, SCORE, model="m2"), None),
+        (Question(gcfcp.Groups(["all"]), SCORE), QUESTION, Code.GROUPS_NOT_ALLOWED),
+        (Question(GROUPS, "thr"), QUESTION, Code.SCORE_NOT_ALLOWED),
+        (Question(GROUPS, RAPS), Question(GROUPS, gcfcp.scores.RAPS()), Code.SCORE_NOT_ALLOWED),
+        (
+            Question(GROUPS, SCORE, model="m1"),
+            Question(GROUPS, SCORE, model="m2"),
+            Code.MODEL_DIFFERS,
+        ),
+        (QUESTION, Question(GROUPS, SCORE, model="m2"), Code.MODEL_DIFFERS),
+        (Question(GROUPS, SCORE, model="m1"), QUESTION, Code.MODEL_DIFFERS),
+        (Question(GROUPS, SCORE, delta=249), QUESTION, Code.DELTA_DIFFERS),
+        (Question(GROUPS, SCORE, delta=251), QUESTION, Code.DELTA_DIFFERS),
+        (Question(GROUPS, SCORE, representative="mean"), QUESTION, Code.REPRESENTATIVE_DIFFERS),
+        (Question(GROUPS, SCORE, min_count=11), QUESTION, Code.MIN_COUNT_DIFFERS),
+        (QUESTION, Question(GROUPS, SCORE, min_count=11), Code.MIN_COUNT_DIFFERS),
+        (QUESTION, Question(GROUPS, SCORE, min_count=1), Code.MIN_COUNT_DIFFERS),
+        (QUESTION, Question(GROUPS, SCORE, by="atom"), Code.BY_DIFFERS),
+        (QUESTION, Question(GROUPS, SCORE, shape=SHAPE), Code.SHAPE_DIFFERS),
+        (
+            Question(GROUPS, SCORE, shape=SHAPE),
+            Question(GROUPS, SCORE, shape=OTHER_SHAPE),
+            Code.SHAPE_DIFFERS,
+        ),
+        (QUESTION, QUESTION, None),
+        (Question(GROUPS, SCORE, shape=SHAPE), Question(GROUPS, SCORE, shape=SHAPE), None),
+        (Question(GROUPS, SCORE, model="m"), Question(GROUPS, SCORE, model="m"), None),
+        ([Question(gcfcp.Groups(["all"]), SCORE), QUESTION], QUESTION, None),
+        # Of several agreed questions, the nearest one says what differs.
+        (
+            [Question(gcfcp.Groups(["all"]), SCORE), QUESTION],
+            Question(GROUPS, SCORE, delta=100),
+            Code.DELTA_DIFFERS,
+        ),
     ],
 )
-def test_the_site_decides(policy: Policy, question: Question, code: Code | None) -> None:
+def test_the_site_decides(agreed: Any, question: Question, code: Code | None) -> None:
     called = []
 
     def load(question: Question, node: Any) -> Any:
         called.append(question)
         return data_of(0)
 
-    got = ask(client_app(load, policy=policy), question)
+    got = ask(client_app(load, policy=Policy(agreed)), question)
     assert got.get("code") == code
     assert bool(called) == (code is None)  # No data are read for a refused question.
     assert ("payload" in got) == (code is None)
@@ -563,7 +611,7 @@ def _warn() -> Any:
 def test_no_failure_says_anything_but_its_code(
     load: Any, code: Code, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    got = ask(client_app(lambda q, n: load(), policy=Policy(GROUPS)))
+    got = ask(client_app(lambda q, n: load(), policy=Policy(QUESTION)))
     assert got == {"protocol": 1, "nonce": "n" * 32, "client": name_of(0), "code": str(code)}
     said = capfd.readouterr()
     assert SECRET not in said.out + said.err + caplog.text
@@ -643,9 +691,19 @@ def node_of(sites: Path, name: str, **more: Any) -> dict[str, Any]:
         "client": f"hospital-{name}",
         "data": str(sites / f"{name}-data.parquet"),
         "groups": str(sites / "groups.toml"),
+        "score": "thr",
         "audit-data": str(sites / f"{name}-audit.parquet"),
-        "ledger": str(sites / f"{name}-ledger.jsonl"),
+        "ledger": str(sites / f"{name}-ledger"),
     } | more
+
+
+def summary_node(sites: Path, name: str, summary: Path, **more: Any) -> dict[str, Any]:
+    """The configuration of a node that sends a summary which was made beforehand."""
+    of_data = node_of(sites, name)
+    return {k: of_data[k] for k in ("client", "audit-data", "ledger")} | {
+        "summary": str(summary),
+        **more,
+    }
 
 
 def run_config(sites: Path, **changes: Any) -> dict[str, Any]:
@@ -687,12 +745,18 @@ def test_the_ready_app_gives_the_bytes_of_the_command_line(sites: Path) -> None:
     assert [c["n"] for c in record["audit"]["clients"]] == [400] * 3
     assert [g["group"] for g in record["audit"]["groups"]] == ["all", "over_65"]
     for name in "abc":  # The ledger of a site says what was asked and how much left it.
-        lines = (sites / f"{name}-ledger.jsonl").read_text().splitlines()
-        entries = [json.loads(line) for line in lines]
-        assert [e["asked"] for e in entries] == ["summary", "audit"]
-        assert (
-            entries[0]["bytes"] == (sites / f"round/summaries/hospital-{name}.gcfcp").stat().st_size
-        )
+        ledger = Ledger(sites / f"{name}-ledger")
+        kept = (sites / f"round/summaries/hospital-{name}.gcfcp").read_bytes()
+        by_kind = {e.asked.kind: e for e in ledger.entries()}
+        assert by_kind["summary"].answer == kept
+        assert by_kind["summary"].asked.dataset == str(sites / f"{name}-data.parquet")
+        assert by_kind["audit"].asked.dataset == str(sites / f"{name}-audit.parquet")
+        lines = ledger.journal()
+        assert [(e["asked"], e["repeated"]) for e in lines] == [
+            ("summary", False),
+            ("audit", False),
+        ]
+        assert lines[0]["bytes"] == len(kept)
 
 
 def test_a_site_may_send_a_summary_that_it_has_looked_at(sites: Path) -> None:
@@ -700,16 +764,14 @@ def test_a_site_may_send_a_summary_that_it_has_looked_at(sites: Path) -> None:
     run_ready(sites, nodes)
     expected = (sites / "round/predictor.json").read_bytes()
     for k, name in enumerate("abc"):
-        config = node_of(sites, name)
-        del config["data"]
-        config["summary"] = str(sites / f"round/summaries/hospital-{name}.gcfcp")
-        nodes[k] = InProcessNode(ready.client, config)
+        made = sites / f"round/summaries/hospital-{name}.gcfcp"
+        nodes[k] = InProcessNode(ready.client, summary_node(sites, name, made))
     run_ready(sites, nodes, output=str(sites / "again"))
     assert (sites / "again/predictor.json").read_bytes() == expected
     # A summary that was made in another way than is asked now is not sent.
     with pytest.raises(GCFCPError, match="0 clients answered"):
         run_ready(sites, nodes, output=str(sites / "third"), delta=100)
-    assert {e["code"] for e in record_of(sites / "third")["clients"]} == {"data-refused"}
+    assert {e["code"] for e in record_of(sites / "third")["clients"]} == {"delta-differs"}
 
 
 def test_a_region_answers_for_its_clients_if_the_round_allows_it(sites: Path) -> None:
@@ -719,9 +781,8 @@ def test_a_region_answers_for_its_clients_if_the_round_allows_it(sites: Path) ->
         gcfcp.ClientSummary.load(sites / f"round/summaries/hospital-{name}.gcfcp") for name in "ab"
     ]
     gcfcp.merge(parts, "north").save(sites / "north.gcfcp")
-    config = {"client": "north", "summary": str(sites / "north.gcfcp")}
-    region = InProcessNode(ready.client, node_of(sites, "a") | config)
-    del region.config["data"]
+    config = summary_node(sites, "a", sites / "north.gcfcp", client="north")
+    region = InProcessNode(ready.client, config)
     nodes = {0: region, 1: nodes[2]}
     more: dict[str, Any] = {"min-clients": 1, "missing": "present"}
     run_ready(sites, nodes, output=str(sites / "no"), **more)
@@ -752,7 +813,9 @@ def test_a_dead_site_is_a_code_and_its_own_log_says_why(
         "not a number": ({"min-count": "5"}, "site-not-set-up"),
         "no groups": ({"groups": "/nowhere.toml"}, "site-not-set-up"),
         "two sources": ({"summary": "x.gcfcp"}, "site-not-set-up"),
-        "ledger": ({"ledger": "/nowhere/ledger"}, "failed"),
+        "ledger": ({"ledger": "/dev/null/ledger"}, "ledger-unusable"),
+        "no score": ({"score": ""}, "site-not-set-up"),
+        "former key": ({"max-delta": 250}, "site-not-set-up"),
     }
     nodes = {
         k: InProcessNode(ready.client, node_of(sites, "a") | change)
@@ -767,6 +830,8 @@ def test_a_dead_site_is_a_code_and_its_own_log_says_why(
     said = capfd.readouterr()
     log = caplog.text + printed.err + printed.out + said.err + said.out
     assert "'min-cuont'" in log
+    assert "write the agreed delta as delta" in log
+    assert "/dev/null/ledger" in log
     assert SECRET not in log
 
 
@@ -834,12 +899,21 @@ def test_the_resolver_gave_a_flower_that_is_new_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"max_delta": float("nan")}, {"max_delta": "x"}, {"min_count": 0}]
+    ("agreed", "more", "message"),
+    [
+        (GROUPS, {}, "agreed=.* is not a question: give Question"),
+        (None, {}, "agreed=None is not a question"),
+        ([], {}, "is not a question"),
+        ([QUESTION, "thr"], {}, "agreed='thr' is not a question"),
+        (QUESTION, {"questions": 0}, "questions=0 is not a whole number of at least 1"),
+        (QUESTION, {"audits": True}, "audits=True is not a whole number"),
+    ],
 )
-def test_a_policy_that_would_allow_anything_is_refused(wrong: dict[str, Any]) -> None:
-    """No delta is above NaN, so that max_delta = nan would let every delta through."""
-    with pytest.raises(GCFCPError, match=next(iter(wrong)).removeprefix("max_")):
-        Policy(GROUPS, **wrong)
+def test_a_policy_that_would_allow_anything_is_refused(
+    agreed: Any, more: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(GCFCPError, match=message):
+        Policy(agreed, **more)
 
 
 @pytest.mark.parametrize("name", ["coreset", "audit", "aggregates"])
@@ -859,11 +933,12 @@ def test_a_word_is_not_taken_for_true(name: str, tmp_path: Path) -> None:
 
 def test_a_site_is_the_group_of_its_own_name() -> None:
     family = gcfcp.Groups(["all", "young", "rural"], sites=[name_of(0), name_of(1)])
-    got = ask(client_app(load, policy=Policy(family)), Question(family, SCORE))
+    policy = Policy(Question(family, SCORE))
+    got = ask(client_app(load, policy=policy), Question(family, SCORE))
     found = gcfcp.ClientSummary.from_bytes(got["payload"])
     assert found == summary_of(0, groups=family)
     assert found.possible.tolist() == [True, True, True, True, False]
-    stranger = ask(client_app(load, policy=Policy(family), client="x"), Question(family, SCORE))
+    stranger = ask(client_app(load, policy=policy, client="x"), Question(family, SCORE))
     assert stranger["code"] == Code.DATA_REFUSED
     assert Question.from_json(Question(family, SCORE).to_json()).groups == family
 
@@ -873,13 +948,13 @@ def all_alike(question: Question, node: Any) -> Any:
 
 
 def test_a_site_says_itself_which_groups_it_cannot_have() -> None:
-    policy = Policy(GROUPS, absent=("rural", "young"))
+    policy = Policy(QUESTION, absent=("rural", "young"))
     got = ask(client_app(all_alike, policy=policy))
     assert gcfcp.ClientSummary.from_bytes(got["payload"]).absent == ("young", "rural")
     assert ask(client_app(load, policy=policy))["code"] == Code.DATA_REFUSED
     # Of several families, each takes the names that it has.
     other = gcfcp.Groups(["all", "old"])
-    both = Policy([GROUPS, other], absent=("rural", "old"))
+    both = Policy([QUESTION, Question(other, SCORE)], absent=("rural", "old"))
     got = ask(client_app(all_alike, policy=both))
     assert gcfcp.ClientSummary.from_bytes(got["payload"]).absent == ("rural",)
 
@@ -892,7 +967,7 @@ def test_a_summary_made_beforehand_declares_what_the_policy_declares() -> None:
     )  # fmt: skip
 
     def answer(**policy: Any) -> dict[str, Any]:
-        return ask(client_app(lambda question, node: made, policy=Policy(GROUPS, **policy)))
+        return ask(client_app(lambda question, node: made, policy=Policy(QUESTION, **policy)))
 
     assert answer()["payload"] == made.to_bytes()
     assert answer(absent=("young",))["payload"] == made.to_bytes()
@@ -908,7 +983,7 @@ def test_a_summary_made_beforehand_declares_what_the_policy_declares() -> None:
 )
 def test_a_policy_that_declares_what_it_does_not_know_is_refused(absent: Any, message: str) -> None:
     with pytest.raises(GCFCPError, match=message):
-        Policy(GROUPS, absent=absent)
+        Policy(QUESTION, absent=absent)
 
 
 def test_the_ready_app_takes_sites_and_absent_groups(sites: Path) -> None:
@@ -936,10 +1011,10 @@ def test_the_ready_app_takes_sites_and_absent_groups(sites: Path) -> None:
 
 
 def test_a_ready_summary_says_itself_what_is_absent(sites: Path) -> None:
-    config = node_of(sites, "a", absent="over_65", summary="a.gcfcp")
-    del config["data"]
-    with pytest.raises(GCFCPError, match="absent beside summary: leave absent out"):
-        ready.site_of(config)
+    for key, value in {"absent": "over_65", "groups": "g.toml", "delta": 250}.items():
+        config = summary_node(sites, "a", sites / "a.gcfcp", **{key: value})
+        with pytest.raises(GCFCPError, match=f"{key} beside summary: leave {key} out"):
+            ready.site_of(config)
     config = node_of(sites, "a", absent="over_56")
     with pytest.raises(GCFCPError, match="absent='over_56' is not one of the groups all, over_65"):
         ready.site_of(config)
@@ -955,9 +1030,9 @@ def audited_nodes(count: int, silent: tuple[int, ...] = ()) -> dict[int, InProce
         scores, membership = data_of(int(node["partition-id"]))
         return scores <= predictor.thresholds(membership), membership
 
-    app = client_app(load, policy=Policy(GROUPS), audit=check)
+    app, ledger = client_app(load, policy=Policy(QUESTION), audit=check), new_ledger()
     return {
-        100 + k: InProcessNode(APP if k in silent else app, {"partition-id": k})
+        100 + k: InProcessNode(APP if k in silent else app, simulated(k, ledger))
         for k in range(count)
     }
 
@@ -1023,6 +1098,116 @@ def test_a_site_cannot_claim_another_weight(tmp_path: Path, claimed: float | Non
         assert any(e["code"] == "not-as-asked" for e in result.record["audits"])
 
 
+# --- the ledger: one answer, whatever the server does ---------------------------------------------
+
+
+def test_a_server_can_choose_neither_ledger_nor_data_set(tmp_path: Path) -> None:
+    """Nothing of a message or of a run's configuration is part of a name on the site's disk."""
+    other = Question(GROUPS, SCORE, delta=100)
+    app = client_app(load, policy=Policy([QUESTION, other]))
+    evil = {"dataset": "new", "ledger": str(tmp_path / "evil"), "client": "new", "questions": 99}
+    codes = []
+    for run, question in enumerate((QUESTION, other, QUESTION)):
+        request = {"protocol": 1, "nonce": "n", "question": question.to_json() | evil} | evil
+        content = {"request": json.dumps(request)} | evil
+        message = Message(
+            RecordDict({protocol.RECORD: ConfigRecord(content)}), 7, "query.summarize"
+        )
+        node = simulated(0, str(tmp_path / "ledger"))
+        answer = app(message, Context(run, 7 + run, node, RecordDict(), evil))
+        codes.append(answer.content[protocol.RECORD].get("code"))
+    assert codes == [None, "questions-used-up", None]
+    assert [path.name for path in tmp_path.iterdir()] == ["ledger"]
+    (entry,) = Ledger(tmp_path / "ledger").entries()
+    assert entry.asked.dataset == entry.asked.client == name_of(0)
+
+
+def test_a_node_without_a_name_must_say_where_its_ledger_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A new ledger for every run would let a server ask such a site again and again."""
+    assert ask(APP, node={"partition-id": 0})["code"] == Code.SITE_NOT_SET_UP
+    printed = capfd.readouterr()
+    said = caplog.text + printed.out + printed.err
+    assert "client_app(ledger=DIRECTORY)" in said
+    in_python = client_app(load, policy=Policy(QUESTION), ledger=tmp_path / "python")
+    assert "payload" in ask(in_python, node={"partition-id": 0})
+    assert len(Ledger(tmp_path / "python").entries()) == 1
+    # A relative path would be another ledger after a start in another directory.
+    relative = {"client": "a", "partition-id": 1, "ledger": "ledger"}
+    assert ask(APP, node=relative)["code"] == Code.SITE_NOT_SET_UP
+    # A site with a name has the usual ledger.
+    assert "payload" in ask(APP, node={"partition-id": 1, "client": "a"})
+    usual = Ledger(Path(os.environ["XDG_STATE_HOME"]) / "gcfcp")
+    assert [e.asked.dataset for e in usual.entries()] == ["a"]
+    # The node configuration comes before what is written in Python.
+    node = {"client": "b", "partition-id": 2, "dataset": "Q4", "ledger": str(tmp_path / "node")}
+    app = client_app(load, policy=Policy(QUESTION), ledger=tmp_path / "python", dataset="Q3")
+    assert "payload" in ask(app, node=node)
+    assert [e.asked.dataset for e in Ledger(tmp_path / "node").entries()] == ["Q4"]
+
+
+def test_a_site_in_python_can_notice_that_its_records_changed(tmp_path: Path) -> None:
+    marks = ["1", "1", "2"]
+    app = client_app(
+        load,
+        policy=Policy(QUESTION),
+        ledger=tmp_path,
+        fingerprint=lambda node: marks.pop(0),
+    )
+    assert "payload" in ask(app, node={"partition-id": 0})
+    assert ask(app, node={"partition-id": 0})["code"] == Code.DATA_CHANGED
+
+
+def test_the_ready_app_repeats_its_answer_and_names_changed_records(
+    sites: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The next quarter: other records need another name, or another file."""
+    import polars as pl
+
+    question = Question(gcfcp.Groups.from_toml(sites / "groups.toml"), gcfcp.scores.APS())
+    config = node_of(sites, "a", score="aps")  # It is randomised, and there is no seed.
+    first = ask(ready.client, question, config)["payload"]
+    assert ask(ready.client, question, config)["payload"] == first
+    again = pl.read_parquet(config["data"]).head(299)
+    again.write_parquet(config["data"])
+    assert ask(ready.client, question, config)["code"] == Code.DATA_CHANGED
+    printed = capfd.readouterr()
+    said = caplog.text + printed.out + printed.err
+    assert "give the new records a name of their own" in said
+    named = config | {"dataset": "2026Q4"}
+    second = ask(ready.client, question, named)["payload"]
+    assert gcfcp.ClientSummary.from_bytes(second).n == 299
+    assert ask(ready.client, question, named)["payload"] == second
+    datasets = [e.asked.dataset for e in Ledger(sites / "a-ledger").entries()]
+    assert datasets == [config["data"], "2026Q4"]
+
+
+def test_a_site_that_agrees_to_the_defaults_writes_little(sites: Path) -> None:
+    """The defaults of a site's settings are those of the server's configuration."""
+    config = run_config(sites)
+    asked = ready.setup_of(config)[0]
+    (agreed,) = ready.site_of(node_of(sites, "a")).policy.agreed
+    assert agreed.to_json() == asked.to_json()
+    same = {k: config[k] for k in ("parameters", "model", "delta", "representative", "by", "shape")}
+    (written,) = ready.site_of(node_of(sites, "a", **same)).policy.agreed
+    assert written.to_json() == asked.to_json()
+
+
+def test_a_predictor_of_another_score_is_not_audited_over_flower(sites: Path) -> None:
+    """0.1.0 answered: a policy said which score may be summarised, but not which is audited."""
+    groups = gcfcp.Groups.from_toml(sites / "groups.toml")
+    residual = gcfcp.scores.AbsoluteResidual()
+    made = gcfcp.summarize(
+        np.ones(40), np.ones((40, 2), dtype=bool), groups=groups, client="x", score=residual
+    )
+    predictor = gcfcp.Predictor(residual, gcfcp.calibrate([made], 0.1)).to_json().encode()
+    content = Request(Question(groups, gcfcp.scores.THR()), "n", predictor).to_record()
+    message = Message(RecordDict({protocol.RECORD: ConfigRecord(content)}), 7, "query.audit")
+    answer = ready.client(message, Context(1, 7, node_of(sites, "a"), RecordDict(), {}))
+    assert answer.content[protocol.RECORD]["code"] == Code.SCORE_NOT_ALLOWED
+
+
 # --- by group, with a shape and with confidence ---------------------------------------------------
 
 
@@ -1047,7 +1232,8 @@ def test_a_round_with_a_shape_and_confidence_is_that_of_the_files(tmp_path: Path
     made = [summary_of(k, shape=shape) for k in range(6)]
     target = Target(0.1, confidence=0.9)
     question = Question(GROUPS, SCORE, shape=shape)
-    result = conduct(grid_of(6), question, target, Terms(min_clients=6), tmp_path, quiet)
+    grid = grid_of(6, app=client_app(load, policy=Policy(question)))
+    result = conduct(grid, question, target, Terms(min_clients=6), tmp_path, quiet)
     expected = gcfcp.Predictor(SCORE, gcfcp.calibrate(made, 0.1, confidence=0.9))
     assert (tmp_path / "predictor.json").read_text() == expected.to_json()
     assert result.calibration.guarantee[0].promise == "for this predictor, with 90 % confidence"
@@ -1079,19 +1265,33 @@ def test_a_rule_that_cannot_be_is_refused_before_anyone_is_asked(tmp_path: Path)
 
 
 def test_the_ready_app_takes_by_shape_and_confidence(sites: Path) -> None:
-    nodes = {k: InProcessNode(ready.client, node_of(sites, name)) for k, name in enumerate("abc")}
-    run_ready(sites, nodes, by="atom")
     first = sites / "round/predictor.json"
+
+    def nodes_of(turn: int, **more: Any) -> dict[int, InProcessNode]:
+        """The nodes of three hospitals; with a turn of 1 each has the records of the next one."""
+        return {
+            k: InProcessNode(
+                ready.client,
+                node_of(sites, name, **more)
+                | {"data": str(sites / f"{'abc'[(k + turn) % 3]}-data.parquet")},
+            )
+            for k, name in enumerate("abc")
+        }
+
+    run_ready(sites, nodes_of(0, by="atom"), by="atom")
     assert json.loads(first.read_text())["version"] == 1
-    # The sites refuse to use the same records again. Other data take their place.
     again = {"output": str(sites / "second"), "shape": str(first), "confidence": 0.9}
-    with pytest.raises(GCFCPError, match="0 clients answered"):
-        run_ready(sites, nodes, **again)
-    assert {e["code"] for e in record_of(sites / "second")["clients"]} == {"data-refused"}
-    for k, name in enumerate("abc"):
-        other = node_of(sites, name) | {"data": node_of(sites, "abc"[(k + 1) % 3])["data"]}
-        nodes[k] = InProcessNode(ready.client, other)
-    run_ready(sites, nodes, **again)
+    # The sites have answered one question about these records, and answer no other one.
+    codes = []
+    for more in ({}, {"questions": 2}):
+        nodes = nodes_of(0, shape=str(first), **more)
+        with pytest.raises(GCFCPError, match="0 clients answered"):
+            run_ready(sites, nodes, **again)
+        codes.append({e["code"] for e in record_of(sites / "second")["clients"]})
+    # Even if their owner allows two, the records behind the shape are not used with it.
+    assert codes == [{"questions-used-up"}, {"data-refused"}]
+    # Other data take their place.
+    run_ready(sites, nodes_of(1, shape=str(first)), **again)
     made = gcfcp.Predictor.load(sites / "second/predictor.json")
     assert made.provenance["confidence"] == 0.9
     assert made.shape == gcfcp.Shape.load(first)

@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed; it comes with gcfcp[test]")
 
 from gcfcp.cli import entry as cli
+from gcfcp.rounds import Ledger
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples/flower"))
 from deployment import Deployment, is_alive, started_in
@@ -52,7 +53,13 @@ def test_a_round_with_a_failing_a_hung_and_an_unknown_node_then_the_rest(tmp_pat
     os.mkfifo(data["hospital-c"])  # This site hangs, because nobody ever writes to the pipe.
 
     def node_config(name: str) -> dict[str, Any]:
-        return {"client": name, "data": str(data[name]), "groups": str(groups)}
+        return {
+            "client": name,
+            "data": str(data[name]),
+            "groups": str(groups),
+            "score": "column",
+            "ledger": str(tmp_path / f"{name}-ledger"),
+        }
 
     config = {
         "groups": str(groups),
@@ -108,6 +115,25 @@ def test_a_round_with_a_failing_a_hung_and_an_unknown_node_then_the_rest(tmp_pat
         status = deployment.run(tmp_path / "app", config | {"deadline": 100})
         assert status == "finished:completed"
 
+        # A later run asks the same question and then another one. Each run starts the sites' apps
+        # in new processes: they repeat what their ledgers hold, and give nothing else.
+        later = config | {"clients": "", "min-clients": 2, "deadline": 100}
+        again = {"output": str(tmp_path / "again")}
+        assert deployment.run(tmp_path / "app", later | again) == "finished:completed"
+        other = {"output": str(tmp_path / "other"), "delta": 100}
+        assert deployment.run(tmp_path / "app", later | other) == "finished:failed"
+        assert [e["code"] for e in record_of(tmp_path / "other")["clients"]] == [
+            "delta-differs",
+            "delta-differs",
+        ]
+
+    for name in ("hospital-b", "hospital-c"):
+        ledger = Ledger(tmp_path / f"{name}-ledger")
+        (entry,) = ledger.entries()
+        for where in (round_, tmp_path / "again"):
+            assert (where / f"summaries/{name}.gcfcp").read_bytes() == entry.answer
+        sent = [line["repeated"] for line in ledger.journal() if "code" not in line]
+        assert sent == [False, True]
     record = record_of(round_)
     assert [e["status"] for e in record["clients"]] == [
         "kept from an earlier run",

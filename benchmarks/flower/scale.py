@@ -96,7 +96,7 @@ def over_the_grid(count: int) -> dict[str, Any]:
         return handler
 
     nodes = {k + 1: InProcessNode(answering(d, f"client-{k:06}")) for k, d in enumerate(data)}
-    question = Question(groups, "gamma", delta=100, min_count=5)
+    question = Question(groups, "gamma", delta=100, min_count=5, by="atom")
     target = Target(0.1, "proportional")
     terms = Terms(deadline=36_000, min_clients=count)
     before = peak()

@@ -19,6 +19,7 @@ import gcfcp
 from gcfcp.flower import Policy, Question, Target, Terms, client_app, server_app
 
 GROUPS = gcfcp.Groups(["all", "young", "rural"])
+QUESTION = Question(GROUPS, "gamma")  # The server asks it, and every client has agreed to it.
 
 
 def data_of(k: int) -> tuple[Any, Any]:
@@ -50,12 +51,13 @@ def main() -> int:
     output = given.output.resolve()
     run_simulation(
         server_app(
-            Question(GROUPS, "gamma"),
+            QUESTION,
             Target(alpha=0.1, mixture="proportional"),
             Terms(deadline=600, min_clients=given.clients),
             output,
         ),
-        client_app(load, policy=Policy(GROUPS)),
+        # A site would keep its own ledger. Here all clients have the one of this run.
+        client_app(load, policy=Policy(QUESTION), ledger=output / "ledger"),
         num_supernodes=given.clients,
         backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
     )

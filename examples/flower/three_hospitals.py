@@ -52,14 +52,20 @@ def make_site(directory: Path, seed: int, records: int) -> None:
 
 
 def node_config(site: Path, client: str) -> dict[str, str | int]:
-    """What this hospital tells its SuperNode: its name, where its data are, what it allows."""
+    """What this hospital tells its SuperNode: its name, where its data are, what it agrees to.
+
+    The names of the data sets are the hospital's own. New records get a new name.
+    """
     return {
         "client": client,
         "data": str(site / "calibration.csv"),
+        "dataset": "calibration 2026Q4",
         "audit-data": str(site / "audit.csv"),
+        "audit-dataset": "audit 2026Q4",
         "groups": str(site / "groups.toml"),
+        "score": "thr",
         "min-count": 20,
-        "ledger": str(site / "ledger.jsonl"),
+        "ledger": str(site / "ledger"),
     }
 
 
@@ -128,6 +134,7 @@ def main() -> int:
             f" {group['verdict']}"
         )
     print(f"predictor, report and record: {server / 'round'}")
+    print(f"what a hospital has told: gcfcp ledger {directory / HOSPITALS[0] / 'ledger'}")
     return 0 if record["outcome"] == "calibrated" else 1
 
 

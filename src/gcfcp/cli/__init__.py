@@ -10,6 +10,7 @@ completely or not at all.
 | `entry`    | starts a command, and turns an error into one line                 |
 | `options`  | the application, and the options that several commands share       |
 | `site`     | the commands that run at a site                                    |
+| `ledger`   | the command that lists what a site has told over a network         |
 | `server`   | the commands that run where the summaries of all sites come together |
 | `demo`     | a whole federated calibration on built-in data                     |
 | `inputs`   | what commands read: files, mixtures, seeds                         |

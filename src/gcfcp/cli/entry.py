@@ -12,11 +12,13 @@ import typer
 # The order of these imports is the order of the commands in `gcfcp --help`.
 from gcfcp.cli import console, site  # isort: split
 
+from gcfcp.cli import ledger  # isort: split
+
 from gcfcp.cli import server
 from gcfcp.cli.options import Force, Json, app, typed
 from gcfcp.errors import GCFCPError
 
-__all__ = ["app", "demo", "main", "run", "server", "site"]
+__all__ = ["app", "demo", "ledger", "main", "run", "server", "site"]
 
 
 @app.command(epilog="Example: gcfcp demo")

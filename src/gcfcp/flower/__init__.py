@@ -1,13 +1,15 @@
 """GC-FCP over a network, with Flower: the same code runs in a simulation and on distant machines.
 
-In one round the server sends every client the definition of the groups, the score, delta, the
-representative, min_count and a nonce (a random text that belongs to this request only). Each client
-checks that its own policy allows this, and replies with the bytes of its summary. A second round,
-which is optional, sends out the predictor and brings back the counts of an audit. Flower carries
-the bytes; this package opens no connection itself.
+In one round the server sends every client a question (groups, score, delta and so on) and a nonce
+(a random text that belongs to this request only). Each client checks that it has agreed to this
+very question, and replies with the bytes of its summary. A second round, which is optional, sends
+out the predictor and brings back the counts of an audit. What a site agrees to and what it has
+answered is the matter of `gcfcp.rounds`. Flower carries the bytes; this package opens no connection
+itself.
 
-    app = client_app(load, policy=Policy(groups))               # at a site
-    app = server_app(Question(groups, THR()), Target(0.1), Terms(min_clients=3), "round-1")
+    question = Question(groups, THR())
+    app = client_app(load, policy=Policy(question))             # at a site
+    app = server_app(question, Target(0.1), Terms(min_clients=3), "round-1")
 
 A site can also take part without writing Python. `gcfcp.flower.app` holds both apps ready to use;
 the configurations of the node and of the run set them up. `python -m gcfcp.flower app DIRECTORY`
@@ -15,8 +17,8 @@ writes an app directory for `flwr run`. The guide is docs/flower.md.
 
 | module     | what it is for                                                              |
 |------------|-----------------------------------------------------------------------------|
-| `protocol` | requests, replies, and the codes for what goes wrong                        |
-| `client`   | a site's policy, and replies that give nothing else away                    |
+| `protocol` | requests and replies                                                        |
+| `client`   | a site's replies, which give nothing away but the answer or a code          |
 | `roster`   | which public key may speak for which client                                 |
 | `exchange` | asks all clients, waits until a deadline, and accounts for every one        |
 | `store`    | keeps the round on disk, so that a new run asks only those that are missing |
@@ -30,11 +32,11 @@ from gcfcp.libraries import needs as _needs
 
 _needs("flwr", "gcfcp.flower", "flower")
 
-from gcfcp.flower.client import Policy, Site, client_app
+from gcfcp.flower.client import client_app
 from gcfcp.flower.exchange import Terms
-from gcfcp.flower.protocol import Code, Question
 from gcfcp.flower.roster import read_roster
 from gcfcp.flower.server import Result, Target, conduct, server_app
+from gcfcp.rounds import Code, Policy, Question, Site
 
 __all__ = [
     "Code",

@@ -25,8 +25,9 @@ from flwr.serverapp import Grid
 from gcfcp import checks
 from gcfcp.errors import GCFCPError
 from gcfcp.flower import protocol
-from gcfcp.flower.protocol import Code, Refusal, Request
+from gcfcp.flower.protocol import Request
 from gcfcp.flower.roster import fingerprint
+from gcfcp.rounds import Code, Refusal
 
 ATTEMPTS = 3  # The most times that a node is asked if Flower loses the message or the node.
 CENSUS = 1.0  # The seconds after which the exchange looks again which nodes are connected.

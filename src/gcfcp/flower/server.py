@@ -35,11 +35,11 @@ from gcfcp.calibration import CORRECTIONS, MERGES, RULES, Calibration, Mixture
 from gcfcp.calibration import mixture as mixtures
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.flower import protocol
-from gcfcp.flower.client import differences
 from gcfcp.flower.exchange import Exchange, Node, Outcome, Say, Terms, utc
-from gcfcp.flower.protocol import Code, Question, Refusal, Request
+from gcfcp.flower.protocol import Request
 from gcfcp.flower.store import Store, write_json
 from gcfcp.prediction import Predictor
+from gcfcp.rounds import Code, Question, Refusal, differences
 from gcfcp.summary import ClientSummary
 from gcfcp.version import LIBRARY
 
@@ -255,7 +255,10 @@ class _Round:
             raise Refusal(Code.NOT_A_SUMMARY, _printable(str(error))) from None
         if summary.client != client:
             raise Refusal(Code.WRONG_CLIENT, f"its summary is that of {summary.client!r:.60}")
-        if wrong := differences(summary, self.question):
+        if wrong := "; ".join(
+            f"{what} is {theirs!r:.60}, but {ours!r:.60} was asked for"
+            for what, theirs, ours in differences(summary, self.question)
+        ):
             raise Refusal(Code.NOT_AS_ASKED, wrong)
         if summary.is_aggregate and not self.terms.aggregates:
             raise Refusal(Code.IS_AGGREGATE)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -24,21 +23,12 @@ from typing import Any, TextIO
 from gcfcp import codec
 from gcfcp.errors import GCFCPError
 from gcfcp.flower.exchange import Node, Outcome
-from gcfcp.flower.protocol import Question
-
-_PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")  # Such a client name can be a file name.
-_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?")  # Windows uses these for devices.
+from gcfcp.rounds import Question, file_stem
 
 
 def file_name(client: str) -> str:
-    """The name of a client's file: its own name if that is plain, and a hash of it otherwise.
-
-    So no name leads out of the directory, and no two clients share a file, even where "A" and "a"
-    are the same file.
-    """
-    if _PLAIN.fullmatch(client) and not _RESERVED.fullmatch(client):
-        return f"{client}.gcfcp"
-    return f"client-{hashlib.sha256(client.encode()).hexdigest()[:32]}.gcfcp"
+    """The name of a client's file, in which its own name stands if that is plain."""
+    return f"{file_stem('client', client)}.gcfcp"
 
 
 class Store:

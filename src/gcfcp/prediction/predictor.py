@@ -144,7 +144,7 @@ class Predictor:
             return self.calibration.fingerprint
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
-    def _described(self) -> tuple[str, Mapping[str, Any]]:
+    def described(self) -> tuple[str, Mapping[str, Any]]:
         """Name and parameters of the score. A score that is only named has the clients' ones."""
         if isinstance(self.score, str):
             return self.score, _parameters(self.calibration)
@@ -284,7 +284,7 @@ class Predictor:
         return to_text(
             self.threshold_table,
             self.atoms,
-            self._described(),
+            self.described(),
             self.provenance,
             getattr(self.calibration, "library", LIBRARY),
             coreset=coreset,

@@ -1,0 +1,158 @@
+"""What a server asks of every client: the arguments of `gcfcp.summarize`, as one value.
+
+Both sides have a question. The server asks it, and a site agrees to it beforehand (see `policy`).
+`differences` says in what two of them differ, or in what a summary differs from a question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gcfcp import checks, scores
+from gcfcp.errors import GCFCPError
+from gcfcp.groups import Groups
+from gcfcp.shape import Shape, as_shape
+from gcfcp.summary import BY, ClientSummary
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the server asks of every client: the arguments of `gcfcp.summarize`.
+
+    groups: The family of groups.
+    score: A score of `gcfcp.scores`, another object with a name, or a name.
+    model: A fingerprint of the model that the sites must confirm, or None.
+    delta: How fine the digests are; about delta / 2 clusters for each atom.
+    representative: "upper" or "mean".
+    min_count: Nothing that stands for fewer records than this leaves a site. The default is 10 and
+    not 1, because over a network nobody looks at a summary before it leaves.
+    by: "atom" or "group". By default it is "group" if min_count is above 1, because groups have
+    more records than combinations of groups, and "atom" otherwise.
+    shape: With by="group", the shape that the sites subtract from their scores, or None.
+    """
+
+    groups: Groups
+    score: Any = None
+    model: str | None = None
+    delta: float = 250
+    representative: str = "upper"
+    min_count: int = 10
+    by: str | None = None
+    shape: Shape | None = None
+    parameters: Mapping[str, Any] = field(init=False)
+    score_name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        name, parameters = scores.describe(self.score)
+        object.__setattr__(self, "score_name", name)
+        object.__setattr__(self, "parameters", parameters)
+        checks.name("score", name)
+        if self.model is not None:
+            checks.name("model", self.model)
+        # As floats, 250 and 250.0 give the same bytes in a summary.
+        object.__setattr__(self, "delta", checks.delta(self.delta))
+        object.__setattr__(self, "representative", checks.representative(self.representative))
+        object.__setattr__(self, "min_count", checks.min_count(self.min_count))
+        usual = "group" if self.min_count > 1 or self.shape is not None else "atom"
+        by = checks.choice("by", usual if self.by is None else self.by, *BY)
+        object.__setattr__(self, "by", by)
+        object.__setattr__(self, "shape", as_shape(self.shape, self.groups))
+        if by == "atom" and self.shape is not None:
+            raise GCFCPError("a summary by atom takes no shape: ask with by='group'")
+
+    @classmethod
+    def of_summary(cls, summary: ClientSummary) -> Question:
+        """The question that a summary answers."""
+        return cls(
+            groups=summary.groups,
+            score=score_of(summary.score, summary.parameters),
+            model=summary.model,
+            delta=summary.delta,
+            representative=summary.representative,
+            min_count=summary.min_count,
+            by=summary.by,
+            shape=summary.shape,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The question in plain values; equal questions give equal values."""
+        return {
+            **self.groups.to_dict("groups"),
+            "score": self.score_name,
+            "parameters": dict(self.parameters),
+            "model": self.model,
+            "delta": self.delta,
+            "representative": self.representative,
+            "min_count": self.min_count,
+            "by": self.by,
+            "shape": self.shape and self.shape.values,
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> Question:
+        """The question in plain values from any server; a GCFCPError if it makes no sense."""
+        try:
+            groups, shape = Groups.from_dict(data, "groups"), data.get("shape")
+            return cls(
+                groups=groups,
+                score=score_of(data["score"], data["parameters"]),
+                model=data["model"],
+                delta=data["delta"],
+                representative=data["representative"],
+                min_count=data["min_count"],
+                by=data.get("by", "atom"),  # A server of 0.1.0 knows no other.
+                shape=None if shape is None else Shape.from_values(groups, shape),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise GCFCPError(f"this is not a question: {type(error).__name__}") from None
+
+
+@dataclass(frozen=True)
+class NamedScore:
+    """A score that the library does not know, with its name and its parameters."""
+
+    name: str
+    parameters: Mapping[str, Any]
+
+
+def score_of(name: Any, parameters: Any) -> Any:
+    """The score with this name and these parameters; one that is not known stays a name."""
+    checks.name("score", name)
+    try:
+        return scores.from_name(name, parameters)
+    except (GCFCPError, TypeError):
+        if not isinstance(parameters, Mapping):
+            raise GCFCPError("the parameters of a score must be a mapping") from None
+        return NamedScore(name, dict(parameters)) if parameters else name
+
+
+def differences(
+    found: Question | ClientSummary, wanted: Question
+) -> Iterator[tuple[str, Any, Any]]:
+    """In what a question or a summary differs from the question that is wanted.
+
+    Each difference is (what, the value that was found, the value that is wanted). Of groups and
+    shapes the fingerprints are compared.
+    """
+    theirs, ours = _parts(found), _parts(wanted)
+    for what, value in theirs.items():
+        if value != ours[what]:
+            yield what, value, ours[what]
+
+
+def _parts(asked: Question | ClientSummary) -> dict[str, Any]:
+    """Everything that a summary is made with, by name."""
+    score = asked.score_name if isinstance(asked, Question) else asked.score
+    return {
+        "groups": asked.groups.fingerprint,
+        "score": score,
+        "parameters": dict(asked.parameters),
+        "model": asked.model,
+        "delta": asked.delta,
+        "representative": asked.representative,
+        "min_count": asked.min_count,
+        "by": asked.by,
+        "shape": None if asked.shape is None else asked.shape.fingerprint,
+    }

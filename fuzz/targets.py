@@ -239,7 +239,7 @@ def predictor(data: bytes) -> None:
 
 
 def _public(found: gcfcp.Predictor) -> None:
-    """Save without the coreset. What is listed has the same thresholds, and nothing else is told."""
+    """Save without the coreset: listed thresholds are the same, and nothing else is told."""
     public = gcfcp.Predictor.from_json(found.to_json())
     rows = public.table.membership
     if not np.array_equal(public.thresholds(rows), found.thresholds(rows)):

@@ -30,7 +30,7 @@ def possible_rows(groups: Groups, most: int) -> Bools | None:
     rows = np.zeros((of_site << free, len(groups)), dtype=np.bool_)
     rows[:, : len(everyone)][:, everyone] = True
     chosen = np.array(list(itertools.product((False, True), repeat=free)), dtype=np.bool_)
-    rows[:, np.flatnonzero(~everyone)] = np.repeat(chosen.reshape(-1, free), of_site, axis=0)
+    rows[:, np.flatnonzero(~everyone)] = np.repeat(chosen.reshape(1 << free, free), of_site, axis=0)
     # Below the row of no site, the sites are in descending order, which is that of their bits.
     sites = np.vstack([np.zeros((1, of_site - 1)), np.eye(of_site - 1)[::-1]]).astype(np.bool_)
     rows[:, len(everyone) :] = np.tile(sites, (1 << free, 1))

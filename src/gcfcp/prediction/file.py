@@ -90,7 +90,7 @@ _ENTRIES = frozenset([
 ])  # fmt: skip
 _OF_ATOM = frozenset(["groups", "threshold", "reason"])
 _HEAVIEST = 2.0**200  # The weights of a file add up to less, so that their products are finite.
-MOST_MEMORY = 32
+MOST_MEMORY = 24
 """Reading a file takes less than this many times its size, and 4 MB."""
 
 # All membership matrices together take at most this many bytes for each byte of the file.
@@ -489,12 +489,9 @@ def _records_from_json(
 
 def _counted(count: Any, weight: float) -> tuple[int, float]:
     """The count and the weight of an atom, checked."""
-    if type(count) is not int or count < 0 or not 0 <= weight < math.inf:
-        raise GCFCPError(
-            "the count of an atom is not a whole number of 0 or more, or its weight is not a "
-            "finite number of 0 or more"
-        )
-    return count, weight
+    if not 0 <= weight < math.inf:
+        raise GCFCPError("the weight of an atom is not a finite number of 0 or more")
+    return checks.count("the count of an atom", count), weight
 
 
 def _record(entry: dict[str, Any], count: int | None, weight: float | None) -> AtomRecord:

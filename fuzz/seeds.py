@@ -61,7 +61,8 @@ def predictors() -> dict[str, str]:
         score = gcfcp.scores.THR() if summary.score == "thr" else summary.score
         rule = "max" if name == "mean" else None
         calibration = gcfcp.calibrate([summary], 0.3, rule=rule)
-        made[name] = gcfcp.Predictor(score, calibration).to_json(coreset=name != "predicates")
+        made[name] = gcfcp.Predictor(score, calibration).to_json(coreset=True)
+        made[f"{name}-public"] = gcfcp.Predictor(score, calibration).to_json()
     return made
 
 

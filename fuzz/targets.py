@@ -222,17 +222,33 @@ def predictor(data: bytes) -> None:
     if _some(data, 4):
         _show(lambda: printing.show_predictor(found, data, False))
         _show(lambda: printing.show_predictor(found, data, True))
-    again = gcfcp.Predictor.from_json(found.to_json())
+    coreset = found.table.coreset is not None
+    again = gcfcp.Predictor.from_json(found.to_json(coreset=coreset))
     rows = np.vstack([found.table.membership, np.ones((1, len(found.groups)), dtype=bool)])
     thresholds = found.thresholds(rows)
     if np.isnan(thresholds).any() or not np.array_equal(again.thresholds(rows), thresholds):
         raise Defect("thresholds are NaN, or other ones after saving and loading")
+    if coreset and _some(data, 4):
+        _public(found)
     if isinstance(found.score, str):
         found.predict_set(np.linspace(0, 1, 2 * len(rows)).reshape(-1, 2), rows)
     if _some(data, 32):
         from gcfcp.report import render
 
         render(found, date="today")
+
+
+def _public(found: gcfcp.Predictor) -> None:
+    """Save without the coreset: listed thresholds are the same, and nothing else is told."""
+    public = gcfcp.Predictor.from_json(found.to_json())
+    rows = public.table.membership
+    if not np.array_equal(public.thresholds(rows), found.thresholds(rows)):
+        raise Defect("without the coreset, thresholds are other ones")
+    told = public.disclosure
+    if told.pooled_values or told.counted_cells or told.counted_groups or told.detailed_clients:
+        raise Defect(f"without the coreset, the file tells {told}")
+    if public.to_json() != found.to_json():
+        raise Defect("a file without the coreset is another one after it was read")
 
 
 def shape(data: bytes) -> None:

@@ -255,20 +255,27 @@ def test_matrices_of_scores_are_checked():
         (CQR(), {"alpha": 1 / 3}),
     ],
 )
-def test_the_round_trip_is_exact(score, options, tmp_path):
+@pytest.mark.parametrize("coreset", [False, True])
+def test_the_round_trip_is_exact(score, options, coreset, tmp_path):
     predictor = Predictor(score, calibrated(score, **options))
-    predictor.save(tmp_path / "p.json")
+    predictor.save(tmp_path / "p.json", coreset=coreset)
     loaded = Predictor.load(tmp_path / "p.json")
-    assert loaded.to_json() == predictor.to_json()  # Saved again, the text is the same.
+    # Saved again, the text is the same.
+    assert loaded.to_json(coreset=coreset) == predictor.to_json(coreset=coreset)
     assert loaded.score == predictor.score
-    assert loaded.records == predictor.records
     assert loaded.groups.fingerprint == GROUPS.fingerprint
     a, b = predictor.table, loaded.table
     assert (a.alpha, a.rule) == (b.alpha, b.rule)
-    assert a.thresholds_by_atom.tobytes() == b.thresholds_by_atom.tobytes()
-    # Atoms that were not seen are solved to the same bit before and after loading, also where
-    # records were suppressed.
+    # Atoms that were not seen have the same thresholds to the last bit before and after loading,
+    # also where records were suppressed, and whether they were solved before or after.
     assert predictor.thresholds(EVERY_ROW).tobytes() == loaded.thresholds(EVERY_ROW).tobytes()
+    assert predictor.thresholds(a.membership).tobytes() == a.thresholds_by_atom.tobytes()
+    if not coreset:
+        assert [r.groups for r in loaded.atoms] == [loaded.groups.names_of(r) for r in b.membership]
+        assert {(r.count, r.weight) for r in loaded.atoms} == {(None, None)}
+        return
+    assert loaded.records == predictor.records
+    assert a.thresholds_by_atom.tobytes() == b.thresholds_by_atom.tobytes()
     if a.rule == "simultaneous" and a.source.charge is None:
         rng = [np.random.default_rng(0), np.random.default_rng(0)]
         rows = np.repeat(EVERY_ROW, 20, axis=0)
@@ -305,13 +312,15 @@ def test_the_file_can_be_read_by_people(tmp_path):
     text = predictor.to_json()
     read = json.loads(text)
     assert read["format"] == "gcfcp predictor"
-    assert read["version"] == 1
+    assert read["version"] == 3
     assert read["score"] == {"name": "thr", "parameters": {}}
     assert read["alpha"] == "1/10"
     assert read["groups"]["names"] == ["all", "even", "late"]
-    for entry, record in zip(read["table"], predictor.calibration.table, strict=True):
-        assert entry["groups"] == list(record.groups)
-        assert entry["threshold"] == record.threshold
+    assert read["covers"] == "all"
+    listed = {tuple(entry["groups"]): entry["threshold"] for entry in read["table"]}
+    assert len(listed) == len(read["table"]) == 7
+    for record in predictor.calibration.table:
+        assert listed[record.groups] == record.threshold
     provenance = read["provenance"]
     assert (provenance["alpha"], provenance["mixture"]) == (0.1, "proportional")
     assert (provenance["merge"], provenance["recompression_delta"]) == ("recompress", 50.0)
@@ -321,21 +330,27 @@ def test_the_file_can_be_read_by_people(tmp_path):
     assert [g["group"] for g in provenance["guarantee"]] == ["all", "even", "late"]
     infinite = Predictor(THR(), calibrated(THR(), n=3)).to_json()
     assert '"threshold": "inf"' in infinite
-    assert "has 6 records and needs" in infinite
+    assert "group 'all' has too few records for alpha=0.1" in infinite
+    assert "has 6 records and needs" in Predictor(THR(), calibrated(THR(), n=3)).to_json(
+        coreset=True
+    )
     assert "NaN" not in infinite
     assert "Infinity" not in infinite
 
 
-def test_the_coreset_can_be_left_out(tmp_path):
+def test_the_coreset_is_left_out_unless_it_is_asked_for(tmp_path):
     predictor = Predictor(THR(), calibrated(THR()))
-    predictor.save(tmp_path / "small.json", coreset=False)
-    predictor.save(tmp_path / "whole.json")
+    predictor.save(tmp_path / "small.json")
+    predictor.save(tmp_path / "whole.json", coreset=True)
     small = Predictor.load(tmp_path / "small.json")
     assert (tmp_path / "small.json").stat().st_size < (tmp_path / "whole.json").stat().st_size / 2
-    seen = predictor.table.membership
-    assert np.array_equal(small.thresholds(seen), predictor.thresholds(seen))
-    with pytest.raises(GCFCPError, match="saved without: save it with coreset=True"):
-        small.thresholds(EVERY_ROW)
+    assert np.array_equal(small.thresholds(EVERY_ROW), predictor.thresholds(EVERY_ROW))
+    with pytest.raises(GCFCPError, match="loaded from a file without it: calibrate again"):
+        small.to_json(coreset=True)
+    with pytest.raises(GCFCPError, match="randomised thresholds need the coreset"):
+        small.thresholds(EVERY_ROW, threshold_rng=np.random.default_rng(0))
+    with pytest.warns(GCFCPWarning, match="1 rows belong to no group"):
+        assert small.thresholds([[0, 0, 0]]).tolist() == [math.inf]
     largest = Predictor(THR(), calibrated(THR(), rule="max"))
     small = Predictor.from_json(largest.to_json(coreset=False))  # This rule needs no coreset.
     assert np.array_equal(small.thresholds(EVERY_ROW), largest.thresholds(EVERY_ROW))
@@ -362,7 +377,15 @@ def test_every_method_makes_a_predictor(tmp_path):
 
 
 def altered(**changes):
-    read = json.loads(Predictor(THR(), calibrated(THR(), n=60)).to_json())
+    read = json.loads(Predictor(THR(), calibrated(THR(), n=60)).to_json(coreset=True))
+    return _altered(read, changes)
+
+
+def altered_public(**changes):
+    return _altered(json.loads(Predictor(THR(), calibrated(THR(), n=60)).to_json()), changes)
+
+
+def _altered(read, changes):
     for path, value in changes.items():
         *parents, last = [int(k) if k.isdigit() else k for k in path.split("__")]
         where = read
@@ -378,7 +401,10 @@ def altered(**changes):
 HOSTILE = [
     {"format": "gcfcp summary"},
     {"version": 2},
+    {"version": 3},
+    {"version": 4},
     {"version": "1"},
+    {"table__0__count": None},
     {"score__name": "a\x00b"},
     {"score__name": ["thr"]},
     {"score": None},
@@ -447,10 +473,45 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("changes", HOSTILE, ids=lambda c: str(c)[:60])
-def test_a_hostile_file_is_one_error(changes):
+HOSTILE_PUBLIC = [
+    {"version": 1},
+    {"version": 2},
+    {"coreset": None},
+    {"hopeless": None},
+    {"note": "x"},
+    {"covers": ...},
+    {"covers": "some"},
+    {"covers": True},
+    {"by": ...},
+    {"by": "group"},
+    {"shape": ...},
+    {"shape": {"coefficients": [0, 0, 0], "sources": []}},
+    {"table": {}},
+    {"table__0": 5},
+    {"table__0__count": 5},
+    {"table__0__weight": 0.5},
+    {"table__0__reason": 5},
+    {"table__0__groups": []},
+    {"table__0__groups": ["nobody"]},
+    {"table__0__threshold": "nan"},
+    {"table__1__groups": ["late"]},
+    {"group_thresholds": [1.0, 2.0, 3.0]},
+    {"rule": "max"},
+    {"rule": "max", "group_thresholds": [1.0, 2.0]},
+    {"rule": "max", "group_thresholds": [1.0, 2.0, 3.0], "covers": "seen"},
+    {"rule": "constant", "table": []},
+    {"rule": "constant", "covers": "seen"},
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "changes"),
+    [(altered, c) for c in HOSTILE] + [(altered_public, c) for c in HOSTILE_PUBLIC],
+    ids=lambda c: str(c)[:60] if isinstance(c, dict) else c.__name__,
+)
+def test_a_hostile_file_is_one_error(make, changes):
     with pytest.raises(GCFCPError) as error:
-        Predictor.from_json(altered(**changes), "p.json")
+        Predictor.from_json(make(**changes), "p.json")
     message = str(error.value)
     assert message.startswith("p.json ")
     assert "\n" not in message
@@ -486,6 +547,7 @@ def test_a_small_file_cannot_ask_for_a_large_matrix():
     read = json.loads(altered())
     read["groups"] = {"names": names, "predicates": None, "fingerprint": groups.fingerprint}
     read["table"] = [{"groups": [name], "threshold": 1} for name in names]
+    read["coreset"] = None
     text = json.dumps(read)
     tracemalloc.start()
     with pytest.raises(GCFCPError, match="20000 atoms of 20000 groups are more than a file of"):
@@ -608,7 +670,7 @@ def test_a_predictor_knows_the_fingerprint_of_its_file(tmp_path):
         predictor.save(tmp_path / "p.json", coreset=coreset)
         expected = hashlib.sha256((tmp_path / "p.json").read_bytes()).hexdigest()
         assert gcfcp.Predictor.load(tmp_path / "p.json").fingerprint == expected
-        assert (predictor.fingerprint == expected) == coreset
+        assert (predictor.fingerprint == expected) == (not coreset)
 
 
 def test_a_score_that_is_only_named_keeps_its_parameters(tmp_path):

@@ -193,10 +193,48 @@ def test_the_same_arguments_give_the_same_page() -> None:
 def test_a_report_from_the_file_alone_is_the_same(tmp_path: Path) -> None:
     sample = samples.small()
     sample.predictor.save(tmp_path / "predictor.json")
-    loaded = gcfcp.Predictor.load(tmp_path / "predictor.json")
-    assert whole(sample) == whole(replace(sample, predictor=loaded))
     digest = hashlib.sha256((tmp_path / "predictor.json").read_bytes()).hexdigest()
     assert digest in whole(sample)
+    sample.predictor.save(tmp_path / "with.json", coreset=True)
+    loaded = gcfcp.Predictor.load(tmp_path / "with.json")
+    page = whole(replace(sample, predictor=loaded))
+    assert whole(sample) == page.replace(loaded.fingerprint, digest)
+
+
+@pytest.mark.filterwarnings("ignore::gcfcp.GCFCPWarning")
+@pytest.mark.parametrize("make", [samples.small, samples.large], ids=["small", "large"])
+def test_a_report_from_a_file_without_counts_shows_none(make) -> None:
+    """Columns of counts are dropped, and what else the page says stays."""
+    sample = make()
+    loaded = gcfcp.Predictor.from_json(sample.predictor.to_json())
+    assert all(a.count is None for a in loaded.atoms or ())
+    page = Reader(whole(replace(sample, predictor=loaded)))
+    assert "The predictor was saved without counts" in page.text.replace(" the pred", " The pred")
+    for table in ("Effective records</th>", "Values disclosed</th>", "combinations disclosed</th>"):
+        assert table not in whole(replace(sample, predictor=loaded))
+        assert table.replace("combinations", "Combinations") in whole(sample)
+    assert "hold " in page.text  # The sums of what was sent are told.
+    assert "score values" in page.text
+    for client in loaded.recorded("clients"):
+        assert client["client"] in page.text
+        assert client["sha256"][:8] in page.text
+
+
+@pytest.mark.filterwarnings("ignore::gcfcp.GCFCPWarning")
+def test_a_report_of_withheld_records_does_not_count_them_without_the_coreset() -> None:
+    rng = np.random.default_rng(0)
+    groups = gcfcp.Groups(["all", "rare"])
+    membership = np.column_stack([np.ones(300, bool), np.arange(300) < 3])
+    told = gcfcp.summarize(
+        rng.random(300), membership, groups=groups, client="a", min_count=10, score="own"
+    )
+    predictor = gcfcp.Predictor("own", gcfcp.calibrate([told], 0.1))
+    before = Reader(render(predictor, date="today")).text
+    assert "For 3 records, the combination of groups is too small" in before
+    loaded = gcfcp.Predictor.from_json(predictor.to_json())
+    after = Reader(render(loaded, date="today")).text
+    assert "For 3 records" not in after
+    assert "How many were withheld is not told" in after
 
 
 def test_without_an_audit_the_page_promises_and_does_not_judge() -> None:
@@ -489,15 +527,19 @@ def by_group(confidence: float | None = None, rare: int = 3) -> gcfcp.Predictor:
 
 @pytest.mark.filterwarnings("ignore::gcfcp.GCFCPWarning")
 def test_a_calibration_by_group_speaks_of_groups_and_levels() -> None:
-    for predictor in (by_group(), gcfcp.Predictor.from_json(by_group().to_json())):
+    public = gcfcp.Predictor.from_json(by_group().to_json())
+    assert "Groups withheld" not in Reader(render(public, date="today")).text
+    loaded = gcfcp.Predictor.from_json(by_group().to_json(coreset=True))
+    for predictor in (by_group(), public, loaded):
         page = Reader(render(predictor, date="today")).text
         assert "combination" not in page.replace("a combination or a client", "").replace(
             "record's combination of groups", ""
         )
         assert "For 1 of 3 groups, and so for every record in one of them," in page
         assert "(all +0.5, old +1.25, rare +0)" in page
-        assert "Groups withheld" in page
-        assert "does not tell how many it has, or whether it has any" in page
+        if predictor is not public:
+            assert "Groups withheld" in page
+            assert "does not tell how many it has, or whether it has any" in page
         assert "on average over calibrations" in page
         assert "Summaries by group" in page
 

@@ -318,7 +318,7 @@ def _atoms(predictor: Predictor) -> list[tuple[str, float, float]]:
     If weights are not recorded, the atoms are in the order of the table, with a weight of 0.
     """
     if predictor.atoms is not None:
-        rows = [(_atom_name(r.groups), r.threshold, r.weight) for r in predictor.atoms]
+        rows = [(_atom_name(r.groups), r.threshold, r.weight or 0.0) for r in predictor.atoms]
         return sorted(rows, key=lambda row: -row[2])
     table = predictor.threshold_table
     if table.rule == "constant":

@@ -29,7 +29,7 @@ from gcfcp.calibration.mixture import Mixture
 from gcfcp.calibration.planning import Plan, plan
 from gcfcp.calibration.pooling import pool_of
 from gcfcp.calibration.problem import MERGES, RULES, Problem, problem_of
-from gcfcp.calibration.reasons import AtomRecord
+from gcfcp.calibration.reasons import AtomRecord, cells_of, public_reasons
 from gcfcp.calibration.screening import Screening, screen
 from gcfcp.calibration.server import Calibration, calibrate
 from gcfcp.calibration.shapes import fit_shape
@@ -54,6 +54,7 @@ __all__ = [
     "Screening",
     "UnseenSite",
     "calibrate",
+    "cells_of",
     "fit_shape",
     "in_order",
     "merge",
@@ -63,5 +64,6 @@ __all__ = [
     "plan",
     "pool_of",
     "problem_of",
+    "public_reasons",
     "screen",
 ]

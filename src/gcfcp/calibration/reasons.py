@@ -1,6 +1,10 @@
 """One record for each atom: its threshold and, if the threshold is infinite, the reason.
 
 For summaries by group there is one record for each group, with the level of the group.
+
+The reasons in these records are for the server and count records. Those of `public_reasons` are for
+a file that is handed on: they are given for any row, whether it was seen or not, and hold no number
+but alpha, the weight of the test point, and the size and share of a client.
 """
 
 from __future__ import annotations
@@ -22,9 +26,9 @@ class AtomRecord:
 
     groups: tuple[str, ...]  # The names of the groups that its rows belong to.
     threshold: float  # The threshold S* of the atom; for summaries by group, the group's level.
-    count: int  # How many described records it has, over all clients.
-    weight: float  # W_A, the weight of its records: about its share of the mixture.
-    reason: str | None  # Why the threshold is infinite; None if it is finite.
+    count: int | None  # How many described records it has, over all clients; None if not told.
+    weight: float | None  # W_A, its weight: about its share of the mixture; None if not told.
+    reason: str | None  # Why the threshold is infinite; None if it is finite, or if not told.
 
     @property
     def membership(self) -> tuple[str, ...]:
@@ -56,6 +60,21 @@ def atom_records(problem: Problem, table: ThresholdTable) -> tuple[AtomRecord, .
     )
 
 
+def public_reasons(problem: Problem, rows: Bools, thresholds: Floats) -> list[str | None]:
+    """Why each row (n, G) has no finite threshold, without counts; None for one that has.
+
+    For summaries by group the rows are the groups, one by one, and the thresholds their levels.
+    """
+    infinite = ~np.isfinite(thresholds)
+    if not infinite.any():
+        return [None] * len(rows)
+    why = _Reasons(problem, counted=False)
+    return [
+        why.of(row, float(threshold)) if without else None
+        for row, threshold, without in zip(rows, thresholds, infinite, strict=True)
+    ]
+
+
 def cells_of(table: ThresholdTable) -> tuple[Bools, Floats]:
     """The rows (a, G) of a table and their thresholds (a,).
 
@@ -68,10 +87,14 @@ def cells_of(table: ThresholdTable) -> tuple[Bools, Floats]:
 
 
 class _Reasons:
-    """The reasons of one problem. What several atoms have in common is found once."""
+    """The reasons of one problem. What several atoms have in common is found once.
 
-    def __init__(self, problem: Problem) -> None:
+    - `counted`: Whether a reason says how many records there are, and how many are missing.
+    """
+
+    def __init__(self, problem: Problem, counted: bool = True) -> None:
         self.problem = problem
+        self.counted = counted
         self.by_max = finite_alone(problem, rule="max")
         self.known: dict[tuple[int, float], str] = {}  # By group, and weight of the test point.
 
@@ -82,6 +105,10 @@ class _Reasons:
                 "scores of +inf in other atoms push the threshold of this atom to -inf, so that "
                 "its sets are empty: find out why scores are infinite"
             )
+        source = self.problem.source
+        charge = None if source is None else source.charge
+        if charge is not None and charge.heaviest(row[None])[0] < 0:
+            return "no client can have a record with this combination of groups"
         short = np.flatnonzero(row & ~finite_alone(self.problem, row=row))
         if len(short):
             return "; ".join(self._of_group(int(g), row) for g in short)
@@ -104,7 +131,12 @@ class _Reasons:
         source = self.problem.source
         key = g, 0.0 if source is None else float(source.test_weights(row[None])[0])
         if key not in self.known:
-            self.known[key] = f"{self._has(g)}{self._lacks(g, row)}{self._cause(g)}"
+            self.known[key] = (
+                f"{self._has(g)}{self._lacks(g, row)}{self._cause(g)}"
+                if self.counted
+                else f"group {self.problem.groups.names[g]!r} has too few records for "
+                f"alpha={float(self.problem.alpha):g}{self._cause(g)}"
+            )
         return self.known[key]
 
     def _has(self, g: int) -> str:
@@ -157,8 +189,9 @@ def warning_of(
     problem: Problem, records: Sequence[AtomRecord], infinite: Sequence[AtomRecord]
 ) -> str:
     """The warning that some atoms have no finite threshold, with the reason for the largest."""
-    worst = max(infinite, key=lambda r: r.weight)
-    share = sum(r.weight for r in infinite) / max(sum(r.weight for r in records), 1e-300)
+    worst = max(infinite, key=lambda r: r.weight or 0.0)
+    weight = sum(r.weight or 0.0 for r in infinite)
+    share = weight / max(sum(r.weight or 0.0 for r in records), 1e-300)
     if problem.by == "group":
         return (
             f"{len(infinite)} of {len(records)} groups have no finite threshold, and neither has "

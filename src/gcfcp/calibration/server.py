@@ -66,6 +66,7 @@ class Calibration:
     guarantee: tuple[Guarantee, ...] = field(repr=False)  # One record for each group.
     threshold_table: ThresholdTable = field(repr=False)
     coreset: Coreset = field(repr=False)  # The weighted scores by atom that were solved.
+    problem: Problem = field(repr=False)  # What was solved, from which reasons can be told.
 
     @property
     def table(self) -> tuple[AtomRecord, ...]:
@@ -270,6 +271,7 @@ def calibration_of(
         guarantee=guarantees_of(problem, eta),
         threshold_table=table,
         coreset=problem.coreset,
+        problem=problem,
     )
 
 

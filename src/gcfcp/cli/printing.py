@@ -191,13 +191,15 @@ def show_predictor(predictor: Predictor, data: bytes, as_json: bool) -> None:
         f"rule {values['rule']}, "
         + ("by group" if predictor.by == "group" else f"{values['atoms']} atoms")
     )
-    centroids = values["coreset_centroids"]
+    told = predictor.disclosure
     console.lines(
-        f"  it carries the {centroids:,} pooled centroids of the clients (calibrate --no-coreset "
-        "leaves them out)"
-        if centroids
-        else "  it holds only thresholds, and no centroids of any client"
+        "it tells what prediction needs, and no more:"
+        if told.minimal
+        else "it tells more than prediction needs (calibrate without --with-coreset leaves that "
+        "out):"
     )
+    for line in str(told).splitlines():
+        console.lines(f"  {line}")
     if clients := predictor.recorded("clients"):
         _show_clients(clients)
     if promised := predictor.recorded("guarantee"):
@@ -219,22 +221,23 @@ def _predictor_values(predictor: Predictor, data: bytes) -> dict[str, Any]:
         "groups": list(predictor.groups.names),
         "atoms": len(table.membership),
         "coreset_centroids": 0 if table.coreset is None else len(table.coreset.values),
+        "tells": asdict(predictor.disclosure) | {"minimal": predictor.disclosure.minimal},
         "provenance": predictor.provenance,
     }
 
 
 def _show_clients(recorded: Sequence[dict[str, Any]]) -> None:
-    """The clients of a predictor as a table."""
+    """The clients of a predictor as a table; what no file tells has no column."""
+    detailed = any("bytes" in c or "suppressed" in c for c in recorded)
     console.table(
-        ["client", "records", "weight", "suppressed", "bytes sent"],
+        ["client", "records", "weight"] + ["suppressed", "bytes sent"] * detailed,
         [
             [
                 str(c.get("client", "-")),
                 _number(c.get("n"), ",.0f"),
                 _number(c.get("share"), ".4f"),
-                _withheld(c),
-                _number(c.get("bytes"), ",.0f"),
             ]
+            + [_withheld(c), _number(c.get("bytes"), ",.0f")] * detailed
             for c in recorded
         ],
     )
@@ -304,15 +307,15 @@ def show_calibration(result: Calibration) -> None:
 
 def show_guarantees(guarantees: Sequence[dict[str, Any]], error: bool = False) -> None:
     """Print what is promised for each group, and how well the promise is founded."""
+    counted = any("records" in g for g in guarantees)
     console.table(
-        ["group", "promised coverage", "records", "effective"],
+        ["group", "promised coverage"] + ["records", "effective"] * counted,
         [
             [
                 str(g.get("group", "-")),
                 f"{_number(g.get('certified'), '.4f')} ({g.get('certified_status', 'unknown')})",
-                _number(g.get("records"), ",.0f"),
-                _number(g.get("effective_n"), ",.0f"),
             ]
+            + [_number(g.get("records"), ",.0f"), _number(g.get("effective_n"), ",.0f")] * counted
             for g in guarantees
         ],
         left=2,

@@ -161,10 +161,12 @@ def calibrate(
     coreset: Annotated[
         bool,
         typer.Option(
-            help="Whether the predictor carries the pooled centroids, which it needs for "
-            "combinations of groups that no site has seen."
+            "--with-coreset/--no-coreset",
+            help="Whether the predictor carries the pooled values of the sites, with counts by "
+            "combination of groups. Without them it has the thresholds of all combinations that "
+            "can occur, or of those that were seen if these are too many.",
         ),
-    ] = True,
+    ] = False,
     known_keys: KnownKeys = None,
     force: Force = False,
     as_json: Json = False,
@@ -188,7 +190,14 @@ def calibrate(
         confidence=confidence,
     )
     predictor = gcfcp.Predictor(loaded[0].score, result)
-    inputs.write(output, predictor.to_json(coreset=coreset).encode(), force)
+    text = predictor.to_json(coreset=coreset)
+    inputs.write(output, text.encode(), force)
+    if '\n "covers": "seen"' in text:
+        console.note(
+            f"the predictor has the thresholds of the {len(result.atoms):,} combinations of groups "
+            "that were seen, and a row of another one is an error; --with-coreset can solve it, "
+            "and passes the sites' values on"
+        )
     if as_json:
         console.show_json(
             {

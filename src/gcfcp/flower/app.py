@@ -49,7 +49,7 @@ def setup_of(run: Mapping[str, Any]) -> tuple[Question, Target, Terms, Path]:
         rule=run.get("rule") or None,
         confidence=number(run, "confidence", 0) or None,
         correction=str(run.get("correction", "sharp")),
-        coreset=checks.flag("coreset", run.get("coreset", True)),
+        coreset=checks.flag("coreset", run.get("coreset", False)),
         audit=checks.flag("audit", run.get("audit", False)),
     )
     terms = Terms(

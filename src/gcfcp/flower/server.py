@@ -65,7 +65,7 @@ class Target:
     rule: str | None = None
     correction: str = "sharp"
     confidence: float | None = None
-    coreset: bool = True
+    coreset: bool = False
     audit: bool = False
 
     def __post_init__(self) -> None:

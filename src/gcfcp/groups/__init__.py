@@ -15,11 +15,20 @@ an atom, the finest cell that the family can tell apart. Each atom has one thres
 | `plain`      | groups without conditions, from arrays and lists                |
 | `atoms`      | the distinct rows of a membership matrix, and how to find them  |
 | `imbalance`  | how much one record can move the threshold of another atom      |
+| `possible`   | the combinations of groups that a row can have                  |
 """
 
 from gcfcp.groups.atoms import AtomLookup, Atoms, find_atoms, pack
 from gcfcp.groups.family import Groups
-from gcfcp.groups.imbalance import BOUNDED, INDEPENDENT, Imbalance, imbalances, largest_of_any
+from gcfcp.groups.imbalance import (
+    BOUNDED,
+    INDEPENDENT,
+    Imbalance,
+    imbalances,
+    largest_of_any,
+    listing,
+)
+from gcfcp.groups.possible import possible_rows, single_rows
 
 __all__ = [
     "BOUNDED",
@@ -31,5 +40,8 @@ __all__ = [
     "find_atoms",
     "imbalances",
     "largest_of_any",
+    "listing",
     "pack",
+    "possible_rows",
+    "single_rows",
 ]

@@ -97,6 +97,16 @@ def imbalances(atoms: Bools, rows: Bools) -> list[Imbalance]:
     return [_of_row(key, atoms.shape, row.tobytes()) for row in rows]
 
 
+def listing(atoms: Bools) -> int:
+    """About how many subsets are listed for one row that is not among these atoms (a, G).
+
+    It is at most that many, and 0 if there are so many that a bound takes the place of the list.
+    """
+    a, r = len(atoms) + 1, len(_basis(atoms.astype(np.float64))[0])
+    size = min(math.comb(a, r - 1), math.comb(a, max(0, a - r - 1)))
+    return size if size <= _MOST_LISTED else 0
+
+
 @lru_cache(maxsize=2**14)
 def _of_row(key: bytes, shape: tuple[int, int], row: bytes) -> Imbalance:
     """The imbalance of one row; the atoms are given by their packed bits, so that it is kept."""

@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 
 from gcfcp import checks, codec, scores
 from gcfcp.arrays import Bools, Floats
-from gcfcp.calibration import AtomRecord, Calibration
+from gcfcp.calibration import AtomRecord, Calibration, public_reasons
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups
+from gcfcp.prediction.disclosure import PredictorDisclosure, disclosure_of
 from gcfcp.prediction.file import Saved, from_text, to_text
 from gcfcp.prediction.provenance import provenance_of
 from gcfcp.shape import Shape
@@ -80,9 +81,11 @@ class Predictor:
 
     @property
     def atoms(self) -> tuple[AtomRecord, ...] | None:
-        """Counts, weights and reasons by atom, in the order of the table.
+        """Thresholds, counts, weights and reasons by atom, in the order of the table.
 
-        It is None if the calibration has none, as that of each of `gcfcp.methods`.
+        It is None if the calibration has none, as that of each of `gcfcp.methods`. A predictor that
+        was loaded from a file without the coreset has every combination of groups here, or those
+        that the file lists, with counts and weights of None: the file does not tell them.
         """
         atoms: tuple[AtomRecord, ...] | None = getattr(self.calibration, "atoms", None)
         return atoms
@@ -128,7 +131,7 @@ class Predictor:
     def provenance(self) -> dict[str, Any]:
         """Where the thresholds come from: clients, sizes, mixture, guarantees, fingerprints.
 
-        A loaded predictor has here whatever its file says.
+        A loaded predictor has here whatever its file says, which without the coreset is less.
         """
         if isinstance(self.calibration, Calibration):
             return provenance_of(self.calibration)
@@ -272,14 +275,27 @@ class Predictor:
             )
         return thresholds
 
-    def save(self, path: str | PathLike[str], *, coreset: bool = True) -> None:
+    @cached_property
+    def disclosure(self) -> PredictorDisclosure:
+        """What the predictor's file tells of the clients' records, in numbers and in words.
+
+        If the predictor was not loaded, it is what the file tells that `save` writes by default.
+        """
+        if not isinstance(self.calibration, Saved):
+            return Predictor.from_json(self.to_json()).disclosure
+        return disclosure_of(self.calibration)
+
+    def save(self, path: str | PathLike[str], *, coreset: bool = False) -> None:
         """Write the predictor to a JSON file. If writing fails, an older file stays as it was.
 
-        - `coreset`: Whether the file holds the coreset, which thresholds of unseen atoms need.
+        - `coreset`: Whether the file also holds the coreset, that is, the pooled content of the
+          clients' summaries, with counts by combination of groups. Without it, the file has the
+          thresholds of every combination that can occur, or of those that were seen if these would
+          be too many; see the module `file`.
         """
         codec.write(path, self.to_json(coreset=coreset).encode())
 
-    def to_json(self, *, coreset: bool = True) -> str:
+    def to_json(self, *, coreset: bool = False) -> str:
         """The text of the file. Equal calibrations give equal texts."""
         return to_text(
             self.threshold_table,
@@ -290,7 +306,18 @@ class Predictor:
             coreset=coreset,
             by=self.by,
             next_shape=self._next_shape(),
+            why=self._why,
         )
+
+    def _why(self, rows: Bools, thresholds: Floats) -> list[str | None]:
+        """The reasons for infinite thresholds of rows (n, G) that a file may tell: without counts.
+
+        A file that was read with counts has reasons with counts, and none of them is passed on.
+        """
+        if isinstance(self.calibration, Calibration):
+            return public_reasons(self.calibration.problem, rows, thresholds)
+        known = {r.groups: r.reason for r in self.atoms or () if r.count is None}
+        return [known.get(self.groups.names_of(row)) for row in rows]
 
     @classmethod
     def load(cls, path: str | PathLike[str], score: Any = None) -> Predictor:

@@ -53,6 +53,12 @@ def promises(predictor: Predictor) -> dict[str, Any]:
         _promise_row(group, definition, given.get(group, {}), alpha_of(predictor))
         for group, definition in defined(predictor)
     ]
+    counted = any(row["records"].value for row in rows)
+    if not counted:
+        text += (
+            " How many records a group has is not told: the predictor was saved without counts, "
+            "because the counts of each client could be computed from them."
+        )
     statuses = {bound["status"] for row in rows for bound in row["bounds"]}
     eta = codec.number(next(iter(given.values())).get("eta"))
     rows, left_out = fit(
@@ -67,6 +73,7 @@ def promises(predictor: Predictor) -> dict[str, Any]:
     return {
         "text": text,
         "rows": rows,
+        "counted": counted,
         "left_out": left_out,
         "words": [(status, _STATUS[status]) for status in _STATUS if status in statuses],
     }
@@ -174,7 +181,8 @@ def infinite(predictor: Predictor, plan: Plan | None) -> dict[str, Any]:
     atoms = atoms_of(predictor)
     infinite = [a for a in atoms if not math.isfinite(a.threshold)]
     cells = cells_of(predictor)
-    text = _infinite_text(len(infinite), len(atoms), answer_of(predictor), cells)
+    counted = any(a.count is not None for a in atoms)
+    text = _infinite_text(len(infinite), len(atoms), answer_of(predictor), cells, counted)
     by_reason: dict[str, list[Atom]] = {}
     for atom in infinite:
         by_reason.setdefault(atom.reason or "no reason was recorded", []).append(atom)
@@ -195,15 +203,16 @@ def infinite(predictor: Predictor, plan: Plan | None) -> dict[str, Any]:
     }
 
 
-def _infinite_text(infinite: int, atoms: int, answer: str, cells: Cells) -> str:
-    """For how many combinations of groups, or groups, no threshold is finite, and what it means."""
+def _infinite_text(infinite: int, atoms: int, answer: str, cells: Cells, counted: bool) -> str:
+    """For how many combinations of groups, or groups, no threshold is finite, and what it means.
+
+    counted: Whether the combinations are those that occurred in calibration.
+    """
     if not infinite:
         if cells.word == "group":
             return f"Nowhere: each of the {cells.counted(atoms)} has a finite threshold."
-        return (
-            f"Nowhere: each of the {cells.counted(atoms)} that occurred in calibration has a "
-            "finite threshold."
-        )
+        occurred = " that occurred in calibration" if counted else " listed below"
+        return f"Nowhere: each of the {cells.counted(atoms)}{occurred} has a finite threshold."
     state = "is unbounded" if answer == "interval" else EVERYTHING
     return (
         f"For {num.whole(infinite)} of {cells.counted(atoms)}, no finite "
@@ -282,7 +291,7 @@ def thresholds(predictor: Predictor) -> dict[str, Any]:
         "scale": scale,
         "rows": rows,
         "left_out": left_out,
-        "counted": predictor.atoms is not None,
+        "counted": any(a.count is not None for a in atoms),
     }
 
 
@@ -436,7 +445,7 @@ def clients(predictor: Predictor) -> dict[str, Any]:
         "the clients with the fewest records",
     )
     return {
-        "text": _disclosed(given, cells_of(predictor)),
+        "text": _disclosed(predictor, given),
         "cells": f"{cells_of(predictor).word.capitalize()}s",
         "withheld": "Groups withheld" if predictor.by == "group" else "Records withheld",
         "names": ["weight in the mixture" if weighted else "", "share of the records"],
@@ -444,6 +453,7 @@ def clients(predictor: Predictor) -> dict[str, Any]:
         "rows": rows,
         "left_out": left_out,
         "detailed": any("centroids" in c for c in given),
+        "signed": any("sha256" in c for c in given),
         "notes": _client_notes(predictor, given),
     }
 
@@ -493,11 +503,15 @@ def _client_note(client: Mapping[str, Any]) -> str:
     return ", ".join(notes)
 
 
-def _disclosed(given: Sequence[Mapping[str, Any]], cells: Cells) -> str:
+def _disclosed(predictor: Predictor, given: Sequence[Mapping[str, Any]]) -> str:
     """What left the clients, in words and in numbers."""
-    sent = sum_known([codec.number(c.get("bytes")) for c in given])
+    cells, made = cells_of(predictor), predictor.provenance
     records = sum_known([codec.number(c.get("n")) for c in given])
+    sent = sum_known([codec.number(c.get("bytes")) for c in given])
     values = sum_known([codec.number(c.get("centroids")) for c in given])
+    if any("sha256" in c for c in given):  # Summaries were sent, and a file may tell only sums.
+        sent = codec.number(made.get("bytes_sent")) if sent is None else sent
+        values = codec.number(made.get("values_sent")) if values is None else values
     if sent is None or records is None or values is None:
         return "The method recorded how many records the clients have, but not what they sent."
     occurred = "" if cells.word == "group" else " that occurred there"
@@ -529,6 +543,13 @@ def _client_notes(predictor: Predictor, given: Sequence[Mapping[str, Any]]) -> l
             "A group with fewer records than min_count at a client is withheld there: the summary "
             "does not tell how many it has, or whether it has any. As many records as it could "
             "have count as if their score were infinite, which can only raise thresholds."
+        )
+    larger = [c for c in given if (codec.number(c.get("min_count")) or 1) > 1]
+    if larger and not any("suppressed" in c for c in given):
+        notes.append(
+            f"A {cells.full} with fewer records than min_count at a client is withheld there. Such "
+            "records count as if their score were infinite, which can only raise thresholds. How "
+            "many were withheld is not told, because the predictor was saved without counts."
         )
     suppressed = sum_known([codec.number(c.get("suppressed")) for c in given])
     if suppressed:

@@ -7,7 +7,7 @@
 |                | "first": the single-group threshold of the row's first group          |
 |                | with a shape b, b(x) is added to it                                   |
 | `Constant`     | the same for every row                                                |
-| `SeenOnly`     | an error: the file was saved without what an unseen atom would need   |
+| `SeenOnly`     | an error for a row that is not in the table: the file has no coreset  |
 
 A rule is a value that gives the threshold of any atom, whether calibration has seen the atom or
 not. A `ThresholdTable` asks its rule once for all atoms that were seen, and later only for atoms
@@ -101,13 +101,30 @@ class ByGroup:
 class SeenOnly:
     """The simultaneous rule without its coreset: only the atoms in the table have a threshold."""
 
+    complete: bool = False  # Whether the table has every combination of groups that can occur.
     name: ClassVar[str] = "simultaneous"
 
     def thresholds(self, atoms: Bools) -> Floats:
-        """Raise the error that says what is missing."""
+        """+inf for the atom that is in no group; an error that says why for any other atom."""
+        if not atoms.any(axis=1).any():
+            return np.full(len(atoms), np.inf)
+        if self.complete:
+            raise GCFCPError(
+                "a row has a combination of groups that cannot occur, because it is not in a group "
+                "whose condition is TRUE, or is in the groups of two sites: correct its membership"
+            )
         raise GCFCPError(
-            "an atom that was not seen in calibration needs the coreset, which this predictor "
-            "was saved without: save it with coreset=True, or predict only for seen atoms"
+            "an atom that was not seen in calibration needs the coreset, which this predictor was "
+            "saved without: make the predictor with gcfcp calibrate --with-coreset (or save it "
+            "with coreset=True), or predict only for seen atoms"
+        )
+
+    def refuse_randomised(self) -> None:
+        """Raise the error that says what randomised thresholds need."""
+        raise GCFCPError(
+            "randomised thresholds need the coreset, which this predictor was saved without: make "
+            "the predictor with gcfcp calibrate --with-coreset (or save it with coreset=True), or "
+            "leave threshold_rng out"
         )
 
 

@@ -86,11 +86,20 @@ class ThresholdTable:
         shape = np.shape(membership)
         matrix = self.groups.check(membership, label_dependent=len(shape) == 3)
         rows = matrix.reshape(-1, len(self.groups))
-        values = self._of(rows) if threshold_rng is None else self._randomised(rows, threshold_rng)
+        values = (
+            self.of_rows(rows) if threshold_rng is None else self._randomised(rows, threshold_rng)
+        )
         return values.reshape(matrix.shape[:-1])
 
-    def _of(self, rows: Bools) -> Floats:
-        """The threshold of each row (n, G): looked up if its atom was seen, by the rule if not."""
+    def count_seen(self, rows: Bools) -> int:
+        """How many of these rows (n, G) have an atom that is in the table."""
+        return int((self._lookup.find(rows) >= 0).sum())
+
+    def of_rows(self, rows: Bools) -> Floats:
+        """The threshold of each row (n, G) of a checked matrix.
+
+        It is looked up if its atom was seen, and comes from the rule if not.
+        """
         if isinstance(self.source, Constant):
             return self.source.thresholds(rows)
         place = self._lookup.find(rows)
@@ -105,7 +114,7 @@ class ThresholdTable:
     def _randomised(self, rows: Bools, rng: Generator) -> Floats:
         """A randomised threshold for each row (n, G), or an error if the rule has none."""
         if isinstance(self.source, SeenOnly):
-            self.source.thresholds(rows)  # This raises the error that says what is missing.
+            self.source.refuse_randomised()
         if not isinstance(self.source, Simultaneous):
             raise GCFCPError(
                 f"rule {self.rule!r} has no randomised thresholds: leave threshold_rng out"

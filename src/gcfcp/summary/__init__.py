@@ -4,6 +4,7 @@
 |--------------|---------------------------------------------------------------|
 | `client`     | `summarize`: makes a summary of scores and memberships        |
 | `cells`      | which counts may leave, so that small cells cannot be told    |
+| `withheld`   | the same for atoms: which records are not described           |
 | `summary`    | `ClientSummary`: the summary itself, and what must hold in it |
 | `disclosure` | what a summary tells about the records behind it              |
 | `layout`     | the bytes of a summary                                        |

@@ -67,6 +67,7 @@ import numpy as np
 
 from gcfcp.arrays import Bools, Ints
 from gcfcp.errors import GCFCPError
+from gcfcp.groups import Groups
 
 MOST_STEPS = 200_000
 """How many steps the search for ways to divide a whole may take."""
@@ -88,6 +89,24 @@ class Counted:
     strangers: Ints  # (G,): How many of these records may not be in the group.
     bound: Ints  # (G,): How many records of the group may not be described. They are charged.
     hidden: Bools  # (G,): Whether the group is not described at all.
+
+
+def possible_groups(groups: Groups, client: str, absent: Sequence[str] = ()) -> Bools:
+    """Which groups a client can have, (G,): not those declared absent, nor other sites."""
+    return np.array(
+        [name not in absent for name in groups.others] + [site == client for site in groups.sites],
+        dtype=np.bool_,
+    )
+
+
+def certain_groups(groups: Groups, client: str) -> Bools:
+    """The groups to which every record of a client belongs by definition, (G,).
+
+    These are the groups whose condition is TRUE, and the client's own site.
+    """
+    certain = groups.everyone.copy()
+    certain[len(groups.others) :] = [site == client for site in groups.sites]
+    return certain
 
 
 def counted(atoms: Bools, counts: Ints, possible: Bools, certain: Bools, min_count: int) -> Counted:

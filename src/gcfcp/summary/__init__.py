@@ -12,6 +12,14 @@
 """
 
 from gcfcp.summary import signatures
+from gcfcp.summary.cells import (
+    ALL,
+    Counted,
+    certain_groups,
+    counted,
+    possible_groups,
+    small_combinations,
+)
 from gcfcp.summary.client import (
     Making,
     assemble,
@@ -25,15 +33,21 @@ from gcfcp.summary.disclosure import Disclosure
 from gcfcp.summary.summary import BY, ClientSummary
 
 __all__ = [
+    "ALL",
     "BY",
     "ClientSummary",
+    "Counted",
     "Disclosure",
     "Making",
     "assemble",
     "assemble_groups",
+    "certain_groups",
+    "counted",
     "held_out",
+    "possible_groups",
     "refuse_empty",
     "refuse_sources",
     "signatures",
+    "small_combinations",
     "summarize",
 ]

@@ -570,7 +570,8 @@ def test_no_centroid_and_no_atom_stands_for_fewer_than_min_count(kind, represent
     small = counts < m
     assert s.counts.min() >= m
     assert np.array_equal(s.membership, rows[~small])
-    assert s.suppressed == counts[small].sum()
+    # Where small atoms have fewer than m records, others are withheld to make up m - 1.
+    assert s.suppressed == max(counts[small].sum(), m - 1)
     assert s.n == 600
     # The bound of each group is not below the truth, nor above the number of all suppressed.
     hidden = counts[small] @ rows[small]
@@ -592,7 +593,7 @@ def test_no_centroid_and_no_atom_stands_for_fewer_than_min_count(kind, represent
 def test_the_limit_of_the_score_is_not_passed():
     rng = np.random.default_rng(0)
     scores = np.append(rng.random(99), 1.0)
-    one = Groups(["all"])
+    one = Groups({"all": "TRUE"})
     s = summarize(
         scores, np.ones((100, 1)), groups=one, client="k", min_count=5, score=gcfcp.scores.THR()
     )
@@ -615,20 +616,23 @@ def test_suppressed_records_do_not_give_away_their_atom():
     assert seen == {(4, 4, 4)}
 
 
-def test_a_group_that_is_not_there_hides_nothing():
+def test_a_group_that_is_not_there_looks_like_a_rare_one():
     rows = np.array([[1, 0, 0]] * 40 + [[1, 1, 0]] * 3)
     s = summarize(np.arange(43.0), rows, groups=THREE, client="k", min_count=5)
-    assert s.suppressed_groups == (3, 3, 0)
+    assert s.suppressed_groups == (4, 4, 4)
+    options = {"groups": THREE, "client": "k", "min_count": 5, "absent": ["over_65"]}
+    assert summarize(np.arange(43.0), rows, **options).suppressed_groups == (4, 4, 0)
 
 
-def test_many_suppressed_records_are_bounded_by_multiples():
-    groups = Groups(["all", "a", "b", "c", "d"])
+def test_many_suppressed_records_are_bounded_by_what_atoms_can_hold():
+    groups = Groups({"all": "TRUE", "a": "a = 1", "b": "b = 1", "c": "c = 1", "d": "d = 1"})
     rows = [[1, *map(int, f"{i:04b}")] for i in range(1, 16) for _ in range(3)] + [
         [1, 0, 0, 0, 0]
     ] * 40
     s = summarize(np.arange(85.0), rows, groups=groups, client="k", min_count=5)
     assert s.suppressed == 45
-    assert s.suppressed_groups == (45, 25, 25, 25, 25)  # Each of a, b, c and d has 24.
+    # Each of a, b, c and d has 8 possible atoms of up to 4 records, and the true number is 24.
+    assert s.suppressed_groups == (45, 32, 32, 32, 32)
 
 
 def test_everything_suppressed_is_still_a_summary():
@@ -647,9 +651,9 @@ def test_the_disclosure_is_true():
         counts = np.unique(membership, axis=0, return_counts=True)[1]
         shown = counts[counts >= s.min_count]
         assert (d.client, d.records, d.atoms, d.min_count) == ("k", 500, len(shown), s.min_count)
-        assert d.smallest_atom == shown.min()
+        assert d.smallest_atom == s.atom_counts.min() <= shown.min()
         assert d.smallest_centroid == s.counts.min()
-        assert d.suppressed == 500 - shown.sum()
+        assert d.suppressed == s.min_count - 1  # No atom is small.
         assert d.centroids == len(s.values)
         assert d.bytes == len(s.to_bytes())
         held = int(np.isin(s.values, scores).sum())
@@ -711,7 +715,7 @@ def test_what_min_count_does_not_hide():
         scores, np.column_stack([~rare, rare]), groups=groups, client="a", min_count=10
     )
     assert np.inf in told.values
-    assert told.suppressed == 3  # It is told exactly, though it is below min_count.
+    assert told.suppressed == 9  # This would be the same for none to nine records of "rare".
     assert told.disclosure.exact_scores == 1  # A score of 0 shows.
     assert 0.3 not in told.values
     limited = summarize(

@@ -15,6 +15,7 @@ import math
 import sys
 import unicodedata
 from collections.abc import Iterable
+from datetime import date
 from fractions import Fraction
 from numbers import Rational, Real
 from typing import Any, Literal, TypeAlias, cast
@@ -241,6 +242,18 @@ def name(what: str, value: Any) -> str:
             "only blanks"
         )
     return str(value)
+
+
+def day(what: str, value: Any) -> str:
+    """A day as text, such as 2026-11-17, in this one form."""
+    try:
+        if not isinstance(value, str) or date.fromisoformat(value).isoformat() != value:
+            raise ValueError
+    except ValueError:
+        raise GCFCPError(
+            f"{what}={value!r:.60} is not a day: give one such as 2026-11-17"
+        ) from None
+    return value
 
 
 def group_name_problem(value: Any) -> str | None:

@@ -41,7 +41,8 @@ _GREY = "#767676"
 def coverage_by_group(reports: Reports, ax: Axes | None = None) -> Axes:
     """Draw the coverage of every group with its interval, and the promise 1 - alpha as a line.
 
-    A group whose coverage is not known keeps its row, which is then empty.
+    A group whose coverage is not known keeps its row. If the counts leave it open, a thick line
+    shows between which shares it lies, and a thin one its interval. Otherwise the row is empty.
     """
     series = _named(reports)
     groups = _groups_of(series)
@@ -53,6 +54,11 @@ def coverage_by_group(reports: Reports, ax: Axes | None = None) -> Axes:
     for i, (name, report) in enumerate(series.items()):
         found = {g.group: g for g in report.groups}
         rows = [(y, found[g]) for y, g in enumerate(groups) if g in found and _known(found[g])]
+        for place, g in enumerate(groups):
+            if g in found and not _known(found[g]) and found[g].lowest is not None:
+                _draw_range(
+                    ax, place + _offset(i, len(series)), found[g], COLOURS[i % len(COLOURS)]
+                )
         y = np.array([row for row, _ in rows]) + _offset(i, len(series))
         coverage = np.array([g.coverage for _, g in rows])
         ends = np.array([(g.low, g.high) for _, g in rows]).reshape(-1, 2)
@@ -293,6 +299,12 @@ def _named(reports: Reports) -> Mapping[str, AuditReport]:
 def _groups_of(series: Mapping[str, AuditReport]) -> list[str]:
     """All groups, in the order in which the reports name them."""
     return list(dict.fromkeys(g.group for report in series.values() for g in report.groups))
+
+
+def _draw_range(ax: Axes, y: float, group: Any, colour: str) -> None:
+    """A coverage that the counts leave open: its range, and its interval."""
+    ax.hlines(y, group.low, group.high, color=colour, linewidth=1.2, zorder=2)
+    ax.hlines(y, group.lowest, group.highest, color=colour, linewidth=6, alpha=0.6, zorder=2)
 
 
 def _known(group: Any) -> bool:

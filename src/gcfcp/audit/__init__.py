@@ -22,8 +22,9 @@ from gcfcp.audit.coverage import (
     AuditReport,
     GroupAudit,
     merge_audits,
+    span,
 )
-from gcfcp.audit.record import Audit
+from gcfcp.audit.record import Audit, Ranges, Told
 
 __all__ = [
     "AUDITS",
@@ -35,8 +36,11 @@ __all__ = [
     "AuditReport",
     "Counts",
     "GroupAudit",
+    "Ranges",
+    "Told",
     "audit",
     "count",
     "merge_audits",
     "publish",
+    "span",
 ]

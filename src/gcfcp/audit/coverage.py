@@ -23,6 +23,19 @@ depend on each other because groups overlap, all intervals contain their c_G at 
 probability at least `confidence`. The intervals of atoms are not adjusted: they show where to look,
 and nothing is promised for them. A client that suppresses an atom is left out of its interval.
 
+Where counts are hidden (see `client`), client k has between N_k and N'_k records in a group, of
+which between M_k and M'_k were missed. An interval must be right for all of them:
+
+- The lower end takes M'_k records as missed, and N_k - M'_k as covered (or none, if that is
+  negative). There are no more missed records in truth, and no fewer covered ones, since there are
+  at least N_k in all. A lower bound never falls if a missed record is left out or if a covered one
+  is added (`gcfcp.bounds`), so that it is not above the bound that the true counts give.
+- The upper end takes M_k records as missed and N'_k - M_k as covered, for the same reasons.
+
+The coverage of such a group is left open, and `lowest` and `highest` are the smallest and the
+largest share of covered records that agree with the counts: the share rises with every covered
+record and falls with every missed one, so that the same numbers give both.
+
 The verdicts compare an interval with 1 - alpha and a margin, which is alpha / 2 unless it is given:
 
 | verdict                 | when                      | what it means                           |
@@ -78,11 +91,13 @@ class GroupAudit:
     """What the audits say about one group or one atom."""
 
     group: str
-    coverage: float | None  # The covered share, weighted by the mixture; None without records.
+    # The covered share, weighted by the mixture; None without records, or if the counts that the
+    # clients published leave it open.
+    coverage: float | None
     low: float  # The lower end of the interval for the coverage.
     high: float  # The upper end of the interval for the coverage.
-    covered: int  # How many records were covered, over all clients that have weight.
-    total: int  # How many records there are, over all clients that have weight.
+    covered: int  # How many records were covered at least, over all clients that have weight.
+    total: int  # How many records there are at least, over all clients that have weight.
     target: float | None  # 1 - alpha; None if no alpha is known.
     verdict: str  # KEPT, BROKEN, UNKNOWN or NO_TARGET.
     mean_size: float | None  # The mean set size under the mixture; inf if a set is unbounded.
@@ -90,6 +105,23 @@ class GroupAudit:
     suppressed_at: tuple[str, ...] = ()  # The clients that suppressed it.
     unbounded: int = 0  # How many sets have an infinite size.
     mean_bounded_size: float | None = None  # The mean size of all other sets.
+    # The smallest and the largest covered share that agree with the counts. Both are the coverage
+    # where it is known, and None without records.
+    lowest: float | None = None
+    highest: float | None = None
+    covered_at_most: int = 0  # How many records may have been covered.
+    total_at_most: int = 0  # How many records there may be.
+
+    @property
+    def found(self) -> str:
+        """The coverage for people: a number, the range that the counts leave open, or ""."""
+        if self.coverage is not None:
+            return f"{self.coverage:.4f}"
+        if self.lowest is None or self.highest is None:
+            return ""
+        # Rounding outwards: the range must not look narrower than it is.
+        low, high = math.floor(self.lowest * 1e4) / 1e4, math.ceil(self.highest * 1e4) / 1e4
+        return f"between {low:.4f} and {high:.4f}"
 
 
 @dataclass(frozen=True)
@@ -122,6 +154,7 @@ class AuditReport:
     uncovered: int  # How many records are in no group.
     predictor: str | None  # The fingerprint of the audited predictor, if it is known.
     fingerprint: str  # The fingerprint of the groups.
+    round: str | None = None  # The round that all audits belong to, if they have one.
 
     @property
     def kept(self) -> bool:
@@ -149,12 +182,18 @@ class AuditReport:
 def _line(g: GroupAudit) -> str:
     """One group as a line of text."""
     where = f", suppressed at {', '.join(g.suppressed_at)}" if g.suppressed else ""
-    if g.coverage is None:
+    if not g.found:
         return f"{g.group}: no records{where}: {g.verdict}"
     return (
-        f"{g.group}: {g.coverage:.4f} [{g.low:.4f}, {g.high:.4f}] "
-        f"({g.covered:,} of {g.total:,}{where}): {g.verdict}"
+        f"{g.group}: {g.found} [{g.low:.4f}, {g.high:.4f}] "
+        f"({span(g.covered, g.covered_at_most)} of {span(g.total, g.total_at_most)}{where}): "
+        f"{g.verdict}"
     )
+
+
+def span(least: int, most: int) -> str:
+    """A number, or the smallest and the largest that are possible: "12" or "3 to 12"."""
+    return f"{least:,} to {most:,}" if most > least else f"{least:,}"
 
 
 def merge_audits(
@@ -164,6 +203,7 @@ def merge_audits(
     confidence: float = 0.95,
     *,
     margin: float | None = None,
+    round: str | None = None,
 ) -> AuditReport:
     """The coverage of every group under a mixture of the clients, with an interval and a verdict.
 
@@ -174,8 +214,11 @@ def merge_audits(
     - `confidence`: The probability with which all intervals of groups hold at once.
     - `margin`: How far below 1 - alpha the verdict "kept" allows the coverage to be. By default it
       is alpha / 2.
+    - `round`: The round that all audits must belong to. Audits of different rounds are refused in
+      any case.
     """
     ordered = _in_order(audits)
+    _check_round(ordered, round)
     confidence = checks.probability("confidence", confidence)
     alpha = _common_alpha(ordered) if alpha is None else float(checks.alpha(alpha))
     if alpha is not None:
@@ -199,7 +242,32 @@ def merge_audits(
         uncovered=sum(a.uncovered for a in ordered),
         predictor=ordered[0].predictor,
         fingerprint=ordered[0].groups.fingerprint,
+        round=ordered[0].round,
     )
+
+
+def _check_round(audits: Sequence[Audit], wanted: str | None) -> None:
+    """Raise an error unless all audits belong to one round, which is `wanted` if that is given."""
+    if wanted is not None:
+        checks.name("round", wanted)
+    first = audits[0]
+    for a in audits:
+        if wanted is not None and a.round != wanted:
+            raise GCFCPError(
+                f"the audit of {a.client!r} {_in_round(a)}, and not to round {wanted!r}: ask this "
+                "site for a new audit, or leave it out"
+            )
+        if a.round != first.round:
+            raise GCFCPError(
+                f"the audit of {first.client!r} {_in_round(first)}, and that of {a.client!r} "
+                f"{_in_round(a)}: merge audits of one round"
+            )
+
+
+def _in_round(a: Audit) -> str:
+    """Which round an audit belongs to, in words."""
+    day = f" ({a.date})" if a.date is not None else ""
+    return f"belongs to {'no round' if a.round is None else f'round {a.round!r}'}{day}"
 
 
 def _client_audits(audits: Sequence[Audit], shares: Sequence[float]) -> tuple[ClientAudit, ...]:
@@ -221,9 +289,10 @@ def _client_audits(audits: Sequence[Audit], shares: Sequence[float]) -> tuple[Cl
 def _in_order(audits: Iterable[Audit]) -> tuple[Audit, ...]:
     """One audit for each client, in the order of their names, or an error if they do not fit."""
     ordered = one_each(audits, AUDITS)
-    first = ordered[0]
-    for a in ordered[1:]:
-        if (a.size is None) != (first.size is None):
+    first = next((a for a in ordered if a.told is None), ordered[0])
+    for a in ordered:
+        # With a `min_count` above 1 there are no sizes in any case.
+        if a.told is None and first.told is None and (a.size is None) != (first.size is None):
             raise GCFCPError(
                 f"only one of {first.client} and {a.client} counted set sizes: give set_size at "
                 "all clients or at none"
@@ -310,25 +379,38 @@ class _Cells:
     pi: Floats  # (K,): pi_k, the weight of each client in the mixture.
     n: Ints  # (K,): How many records each client audited.
     names: tuple[str, ...]  # The name of each cell.
-    covered: Ints  # (K, c): How many records were covered; 0 if the cell is suppressed.
-    total: Ints  # (K, c): How many records there are; 0 if the cell is suppressed.
-    hidden: Ints  # (K, c): An upper bound on the records of a suppressed cell; 0 otherwise.
+    least: Ints  # (K, c): How many records there are at least.
+    most: Ints  # (K, c): How many records there are at most.
+    least_missed: Ints  # (K, c): How many of them were missed at least.
+    most_missed: Ints  # (K, c): How many of them were missed at most.
+    suppressed: Bools  # (K, c): Whether the client suppresses the cell.
+    # (K, c): Whether the counts of the client leave the coverage open. Audits of gcfcp 0.1.0 left
+    # suppressed cells out instead.
+    open: Bools
     size: Floats | None  # (K, c): The sum of all finite set sizes, if they were counted.
     unbounded: Ints  # (K, c): How many sets have an infinite size.
 
     @classmethod
     def of_groups(cls, audits: Sequence[Audit], shares: Sequence[float]) -> _Cells:
         """The counts by group."""
-        hide = np.array([a.suppressed for a in audits])
+        ranges = [a.ranges for a in audits]
+        sizes = [a.size for a in audits if a.size is not None]
+        hidden = [a.suppressed if a.told is None else a.told.total < 0 for a in audits]
+        most = np.array([r.most for r in ranges])
         return cls(
             clients=tuple(a.client for a in audits),
             pi=np.array(shares),
             n=np.array([a.n for a in audits]),
             names=audits[0].groups.names,
-            covered=np.where(hide, 0, [a.covered for a in audits]),
-            total=np.where(hide, 0, [a.total for a in audits]),
-            hidden=np.where(hide, [a.bound for a in audits], 0),
-            size=None if audits[0].size is None else np.array([a.size for a in audits]),
+            least=np.array([r.least for r in ranges]),
+            most=most,
+            least_missed=np.array([r.least_missed for r in ranges]),
+            most_missed=np.array([r.most_missed for r in ranges]),
+            suppressed=np.array(hidden) & (most > 0),
+            open=np.array(
+                [~r.exact & (a.told is not None) for a, r in zip(audits, ranges, strict=True)]
+            ),
+            size=np.array(sizes) if len(sizes) == len(audits) else None,
             unbounded=np.array([a.unbounded for a in audits]),
         )
 
@@ -348,17 +430,21 @@ class _Cells:
             out[client, atoms.index] = np.concatenate(values)
             return out
 
+        total = spread([a.atom_total for a in audits])
+        missed = total - spread([a.atom_covered for a in audits])
+        sizes = [a.atom_size for a in audits if a.atom_size is not None]
         return cls(
             clients=tuple(a.client for a in audits),
             pi=np.array(shares),
             n=np.array([a.n for a in audits]),
             names=tuple(" & ".join(groups.names_of(row)) for row in atoms.membership),
-            covered=spread([a.atom_covered for a in audits]),
-            total=spread([a.atom_total for a in audits]),
-            hidden=np.zeros((len(audits), len(atoms)), dtype=np.int64),
-            size=None
-            if audits[0].atom_size is None
-            else spread([a.atom_size for a in audits if a.atom_size is not None]),
+            least=total,
+            most=total,
+            least_missed=missed,
+            most_missed=missed,
+            suppressed=np.zeros(total.shape, dtype=np.bool_),
+            open=np.zeros(total.shape, dtype=np.bool_),
+            size=spread(sizes) if len(sizes) == len(audits) else None,
             unbounded=spread([a.atom_unbounded for a in audits]),
         )
 
@@ -373,10 +459,15 @@ class _Cells:
         return self.pi / self.n
 
     @cached_property
-    def _weight(self) -> Floats:
-        """The weight of each cell, sum_k v_k total_k, (c,)."""
-        weight: Floats = self._v @ self.total
-        return weight
+    def _least_covered(self) -> Ints:
+        """How many records were covered at least, (K, c)."""
+        least: Ints = np.maximum(self.least - self.most_missed, 0)
+        return least
+
+    @cached_property
+    def _most_covered(self) -> Ints:
+        """How many records were covered at most, (K, c)."""
+        return self.most - self.least_missed
 
     def records(
         self, tail: float, alpha: float | None, margin: float | None
@@ -397,14 +488,14 @@ class _Cells:
 
         Hidden records count as missed at the lower end and as covered at the upper end.
         """
-        has_weight, missed = self._weighted, self.total - self.covered
+        has_weight = self._weighted
 
         def bound(hits: Ints, misses: Ints) -> Floats:
             v, n = self._v[has_weight], self.n[has_weight]
             return lower_bound(hits[has_weight], misses[has_weight], v, n, tail)
 
-        low = bound(self.covered, missed + self.hidden)
-        high = 1 - bound(missed, self.covered + self.hidden)
+        low = bound(self._least_covered, self.most_missed)
+        high = 1 - bound(self.least_missed, self._most_covered)
         # The subtraction may have rounded down, so the upper end is the next number towards 1.
         return low, np.nextafter(high, 1.0)
 
@@ -413,21 +504,34 @@ class _Cells:
     ) -> GroupAudit:
         """The record of cell g, whose interval is [low, high]."""
         has_weight = self._weighted
-        coverage = self._coverage(g)
-        if coverage is not None:
-            # The estimate lies in its interval. This makes sure that rounding does not change that.
-            low, high = min(low, coverage), max(high, coverage)
-        hiding = np.flatnonzero((self.hidden[:, g] > 0) & has_weight)
-        suppressed_at = tuple(self.clients[k] for k in hiding)
+        lowest = self._share(g, self._least_covered, self.most_missed)
+        highest = self._share(g, self._most_covered, self.least_missed)
+        if self.open[has_weight, g].any():
+            coverage = None
+            lowest, highest = lowest or 0.0, 1.0 if highest is None else highest
+        else:
+            # Cells that audits of gcfcp 0.1.0 suppress have no records here.
+            hits = np.where(self.suppressed, 0, self._least_covered)
+            coverage = self._share(g, hits, np.where(self.suppressed, 0, self.least_missed))
+        # The estimate lies in its interval. This makes sure that rounding does not change that.
+        known = [x for x in (coverage, lowest, highest) if x is not None]
+        low, high = min([low, *known]), max([high, *known])
+        suppressed_at = tuple(
+            self.clients[k] for k in np.flatnonzero(self.suppressed[:, g] & has_weight)
+        )
         bounded = self._mean_size(g)
         unbounded = int(self.unbounded[has_weight, g].sum())
+
+        def summed(counts: Ints) -> int:
+            return int(counts[has_weight, g].sum())
+
         return GroupAudit(
             group=self.names[g],
             coverage=coverage,
             low=low,
             high=high,
-            covered=int(self.covered[has_weight, g].sum()),
-            total=int(self.total[has_weight, g].sum()),
+            covered=summed(self._least_covered),
+            total=summed(self.least),
             target=None if alpha is None else 1 - alpha,
             verdict=verdict(low, high, alpha, margin),
             mean_size=math.inf if unbounded else bounded,
@@ -435,18 +539,22 @@ class _Cells:
             suppressed_at=suppressed_at,
             unbounded=unbounded,
             mean_bounded_size=bounded,
+            lowest=lowest,
+            highest=highest,
+            covered_at_most=summed(self._most_covered),
+            total_at_most=summed(self.most),
         )
 
-    def _coverage(self, g: int) -> float | None:
-        """The estimate of c_G: sum_k v_k covered_k / sum_k v_k total_k; None without records."""
-        weight = self._weight[g]
-        return float(self._v @ self.covered[:, g] / weight) if weight > 0 else None
+    def _share(self, g: int, hits: Ints, misses: Ints) -> float | None:
+        """sum_k v_k hits_k / sum_k v_k (hits_k + misses_k) in cell g; None without records."""
+        weight = float(self._v @ (hits[:, g] + misses[:, g]))
+        return float(self._v @ hits[:, g]) / weight if weight > 0 else None
 
     def _mean_size(self, g: int) -> float | None:
         """The mean of all finite set sizes, weighted by the mixture; None if there are none."""
         if self.size is None:
             return None
-        weight = float(self._v @ (self.total[:, g] - self.unbounded[:, g]))
+        weight = float(self._v @ (self.least[:, g] - self.unbounded[:, g]))
         return float(self._v @ self.size[:, g]) / weight if weight > 0 else None
 
 

@@ -4,14 +4,39 @@ The bytes of an audit are a container of kind b"A"; see `codec`. The fields of t
 of `Audit`. Counts are lists of integers, with null where they are suppressed. The key of an atom is
 the hexadecimal form of its membership row, packed as numpy.packbits does it. There is no body.
 
-There are two format versions. Version 1, which gcfcp 0.1.0 wrote, has no field `share`. Version 2
+There are three format versions. Version 1, which gcfcp 0.1.0 wrote, has no field `share`. Version 2
 has it: the weight pi_k of the client in the mixture of the audited predictor, a number from 0 to 1.
-An audit whose share is known is written as version 2 and any other as version 1, so that each audit
-can be written in one way only.
+An audit of `min_count` 1 without a round and a date is written as version 2 if its share is known,
+and as version 1 otherwise.
+
+Any other audit is written as version 3. Its header has the fields of version 2, where `share` is a
+number or null, and two more:
+
+| field               | JSON           | what it says                                             |
+|---------------------|----------------|----------------------------------------------------------|
+| `round`             | string or null | the round that the audit belongs to, such as "2026Q4"    |
+| `date`              | string or null | the day of the audit, such as "2026-11-17"               |
+
+With a `min_count` above 1, version 3 has neither `uncovered`, `covered`, `bound`, `size`,
+`unbounded` nor any field of atoms. For the G groups it has instead, as lists of G integers each:
+
+| field               | JSON           | what it says                                             |
+|---------------------|----------------|----------------------------------------------------------|
+| `total`             | list           | by how many records a group is described; null if hidden |
+| `total_strangers`   | list           | how many of them may not be in the group                 |
+| `total_bound`       | list           | how many records of the group may not be among them      |
+| `missed`            | list           | the same for the records of the group that were missed   |
+| `missed_strangers`  | list           |                                                          |
+| `missed_bound`      | list           |                                                          |
+
+The number of records in a group is then from `total` - `total_strangers` to `total` +
+`total_bound`, and at most `total_bound` if it is hidden. `client` says how these are chosen. Each
+audit can be written in one way only.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from os import PathLike, fspath
 from typing import Any
@@ -26,7 +51,48 @@ from gcfcp.groups import Groups, pack
 from gcfcp.version import LIBRARY
 
 _KIND = b"A"
-_WITHOUT_SHARE, _WITH_SHARE = 1, 2  # The format versions; see the module.
+_WITHOUT_SHARE, _WITH_SHARE, _NEWEST = 1, 2, 3  # The format versions; see the module.
+_TOLD = ("total", "missed")
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """What an audit with a `min_count` above 1 publishes about each group: arrays of shape (G,).
+
+    Of a group, and of its missed records, a set of records is counted of which some may not belong
+    there (`strangers`), and which may lack some that do (`bound`).
+    """
+
+    total: Ints  # How many records describe the group; -1 if it is hidden.
+    total_strangers: Ints
+    total_bound: Ints
+    missed: Ints  # How many records describe those that were missed; -1 if they are hidden.
+    missed_strangers: Ints
+    missed_bound: Ints
+
+    def ranges(self, n: int) -> Ranges:
+        """The numbers that agree with these counts, for n records in all."""
+        most = np.minimum(np.maximum(self.total, 0) + self.total_bound, n)
+        missed = np.minimum(np.maximum(self.missed, 0) + self.missed_bound, most)
+        least_missed = np.minimum(np.maximum(self.missed - self.missed_strangers, 0), missed)
+        least = np.maximum(self.total - self.total_strangers, least_missed)
+        return Ranges(least, most, least_missed, missed)
+
+
+@dataclass(frozen=True, eq=False)
+class Ranges:
+    """Between which numbers the records of each group lie, and those that were missed, (G,)."""
+
+    least: Ints
+    most: Ints
+    least_missed: Ints
+    most_missed: Ints
+
+    @property
+    def exact(self) -> Bools:
+        """Where both numbers are known, (G,)."""
+        known: Bools = (self.least == self.most) & (self.least_missed == self.most_missed)
+        return known
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +101,10 @@ class Audit:
 
     In the arrays, `total` and `covered` of a suppressed group are -1, and `bound` says how many
     records the group has at most. Suppressed atoms are left out, and only their number is given.
+
+    With a `min_count` above 1, `told` has what is published; `total` and `covered` are then -1
+    wherever it leaves one of them open, and there are neither atoms nor sizes. (gcfcp 0.1.0 wrote
+    such audits without `told`.) `ranges` has the numbers that are possible, for every audit.
     """
 
     client: str
@@ -57,11 +127,52 @@ class Audit:
     suppressed_atoms: int = 0  # How many atoms are suppressed.
     library: str = LIBRARY  # The library that made the audit, with its version.
     share: float | None = None  # pi_k, the client's weight in the predictor's mixture, if known.
+    told: Told | None = field(default=None, repr=False)  # What is published if min_count > 1.
+    round: str | None = None  # The round that the audit belongs to, such as "2026Q4".
+    date: str | None = None  # The day of the audit, such as "2026-11-17".
 
     def __post_init__(self) -> None:
         if self.share is not None:
             object.__setattr__(self, "share", checks.weight("share", self.share))
         _check(self)
+
+    @classmethod
+    def of_told(cls, told: Told, *, n: int, groups: Groups, **fields: Any) -> Audit:
+        """The audit that publishes these counts by group."""
+        ranges = told.ranges(n)
+        exact, G = ranges.exact & (told.total >= 0), len(groups)
+        none = np.zeros(0, dtype=np.int64)
+        return cls(
+            n=n,
+            groups=groups,
+            uncovered=0,
+            total=np.where(exact, ranges.least, -1),
+            covered=np.where(exact, ranges.least - ranges.least_missed, -1),
+            bound=ranges.most,
+            size=None,
+            unbounded=np.zeros(G, dtype=np.int64),
+            atom_membership=np.zeros((0, G), dtype=np.bool_),
+            atom_total=none,
+            atom_covered=none,
+            atom_size=None,
+            atom_unbounded=none,
+            told=told,
+            **fields,
+        )
+
+    @property
+    def ranges(self) -> Ranges:
+        """The numbers of records, and of missed records, that agree with what is published."""
+        if self.told is not None:
+            return self.told.ranges(self.n)
+        hidden, none = self.suppressed, np.zeros_like(self.total)
+        missed = self.total - self.covered
+        return Ranges(
+            np.where(hidden, none, self.total),
+            np.where(hidden, self.bound, self.total),
+            np.where(hidden, none, missed),
+            np.where(hidden, self.bound, missed),
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Audit) and self.to_bytes() == other.to_bytes()
@@ -71,7 +182,7 @@ class Audit:
 
     @property
     def suppressed(self) -> Bools:
-        """Which groups are suppressed, bool (G,)."""
+        """Of which groups not all counts are known, bool (G,)."""
         return self.total < 0
 
     def to_bytes(self) -> bytes:
@@ -82,27 +193,37 @@ class Audit:
                 return None
             return [None if s else v for v, s in zip(values.tolist(), self.suppressed, strict=True)]
 
-        header = {
+        header: dict[str, Any] = {
             "client": self.client,
             "n": self.n,
             **self.groups.to_dict("groups"),
             "min_count": self.min_count,
             "alpha": self.alpha,
             "predictor": self.predictor,
-            "uncovered": self.uncovered,
-            "total": listed(self.total),
-            "covered": listed(self.covered),
-            "bound": self.bound.tolist(),
-            "size": listed(self.size),
-            "unbounded": listed(self.unbounded),
-            "atoms": [row.tobytes().hex() for row in pack(self.atom_membership)],
-            "atom_total": self.atom_total.tolist(),
-            "atom_covered": self.atom_covered.tolist(),
-            "atom_size": None if self.atom_size is None else self.atom_size.tolist(),
-            "atom_unbounded": self.atom_unbounded.tolist(),
-            "suppressed_atoms": self.suppressed_atoms,
             "library": self.library,
         }
+        if self.told is not None:
+            header |= {name: getattr(self.told, name).tolist() for name in _names(Told)}
+            for name in _TOLD:
+                header[name] = [None if value < 0 else value for value in header[name]]
+        else:
+            header |= {
+                "uncovered": self.uncovered,
+                "total": listed(self.total),
+                "covered": listed(self.covered),
+                "bound": self.bound.tolist(),
+                "size": listed(self.size),
+                "unbounded": listed(self.unbounded),
+                "atoms": [row.tobytes().hex() for row in pack(self.atom_membership)],
+                "atom_total": self.atom_total.tolist(),
+                "atom_covered": self.atom_covered.tolist(),
+                "atom_size": None if self.atom_size is None else self.atom_size.tolist(),
+                "atom_unbounded": self.atom_unbounded.tolist(),
+                "suppressed_atoms": self.suppressed_atoms,
+            }
+        if self.told is not None or self.round is not None or self.date is not None:
+            header |= {"share": self.share, "round": self.round, "date": self.date}
+            return codec.pack(_KIND, _NEWEST, header, b"")
         if self.share is None:
             return codec.pack(_KIND, _WITHOUT_SHARE, header, b"")
         return codec.pack(_KIND, _WITH_SHARE, header | {"share": self.share}, b"")
@@ -113,11 +234,14 @@ class Audit:
 
         If they are not a valid audit, a GCFCPError says what is wrong with `name`.
         """
-        version, header, body = codec.unpack_with_version(data, _KIND, _WITH_SHARE, name)
+        version, header, body = codec.unpack_with_version(data, _KIND, _NEWEST, name)
         with codec.reading(name, "audit"):
             if len(body):
                 raise GCFCPError(f"it has {len(body)} bytes after its header, where none may be")
-            return _decode(header, version)
+            found = _decode(header, version)
+            if version == _NEWEST and found.to_bytes() != data:
+                raise GCFCPError("it is not written in the one way that the format allows")
+            return found
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the audit to a file. If writing fails, an older file stays as it was."""
@@ -142,6 +266,8 @@ def _check(a: Audit) -> None:
         if sizes is not None and not (np.isfinite(sizes) & (sizes >= 0)).all():
             raise GCFCPError("a sum of set sizes is negative or not finite")
     _check_atoms(a)
+    if a.told is not None:
+        _check_told(a, a.told)
 
 
 def _check_values(a: Audit) -> None:
@@ -152,10 +278,32 @@ def _check_values(a: Audit) -> None:
         checks.name("predictor", a.predictor)
     if a.alpha is not None:
         checks.alpha(a.alpha)
+    if a.round is not None:
+        checks.name("round", a.round)
+    if a.date is not None:
+        checks.day("date", a.date)
     for name in ("n", "min_count", "uncovered", "suppressed_atoms"):
         checks.count(name, getattr(a, name))
     if a.n < 1 or a.min_count < 1:
         raise GCFCPError(f"n={a.n} and min_count={a.min_count} must be at least 1")
+
+
+def _check_told(a: Audit, told: Told) -> None:
+    """Check that what is told of each group is possible, and that it obeys `min_count`."""
+    if a.min_count < 2:
+        raise GCFCPError("it counts by group only, although its min_count is 1")
+    if any(getattr(told, name).shape != (len(a.groups),) for name in _names(Told)):
+        raise GCFCPError("its counts do not fit its groups")
+    for name in _TOLD:
+        count, strangers, bound = (
+            getattr(told, name + end) for end in ("", "_strangers", "_bound")
+        )
+        if np.any((count >= 0) & (count < a.min_count)):
+            raise GCFCPError(f"a count of {name} is below min_count={a.min_count}")
+        if np.any(strangers < 0) or np.any(strangers > np.maximum(count, 0)):
+            raise GCFCPError(f"{name}_strangers holds more records than are described")
+        if np.any(bound < 0) or np.any(np.maximum(count, 0) + bound > a.n):
+            raise GCFCPError(f"a group has more than n={a.n} records")
 
 
 def _check_shapes(a: Audit) -> None:
@@ -198,6 +346,8 @@ def _decode(header: dict[str, Any], version: int) -> Audit:
     if version == _WITHOUT_SHARE and "share" in header:
         raise GCFCPError("it has a share, but its format version 1 has none")
     groups = Groups.from_dict(header, "groups")
+    if version == _NEWEST and "missed" in header:
+        return _decode_told(header, groups)
     suppressed = [value is None for value in _list(header["total"])]
 
     def by_group(name: str, hidden: int) -> Ints:
@@ -236,8 +386,48 @@ def _decode(header: dict[str, Any], version: int) -> Audit:
         atom_unbounded=_integers("atom_unbounded", _list(header["atom_unbounded"])),
         suppressed_atoms=header["suppressed_atoms"],
         library=header["library"],
-        share=checks.weight("share", header["share"]) if version == _WITH_SHARE else None,
+        share=_share(header, version),
+        round=header["round"] if version == _NEWEST else None,
+        date=header["date"] if version == _NEWEST else None,
     )
+
+
+def _share(header: dict[str, Any], version: int) -> float | None:
+    """The share in a header; only version 3 has the field without a value."""
+    if version == _WITHOUT_SHARE or (version == _NEWEST and header["share"] is None):
+        return None
+    return checks.weight("share", header["share"])
+
+
+def _decode_told(header: dict[str, Any], groups: Groups) -> Audit:
+    """The audit of a header that has counts by group only."""
+
+    def counts(name: str) -> Ints:
+        values = _list(header[name])
+        if name in _TOLD:
+            if -1 in values:
+                raise GCFCPError(f"{name} holds a value that is not a count")
+            values = [-1 if value is None else value for value in values]
+        return _integers(name, values, -1 if name in _TOLD else 0)
+
+    return Audit.of_told(
+        Told(**{name: counts(name) for name in _names(Told)}),
+        n=checks.count("n", header["n"]),
+        groups=groups,
+        client=header["client"],
+        min_count=header["min_count"],
+        alpha=header["alpha"],
+        predictor=header["predictor"],
+        library=header["library"],
+        share=_share(header, _NEWEST),
+        round=header["round"],
+        date=header["date"],
+    )
+
+
+def _names(kind: type) -> tuple[str, ...]:
+    """The names of the fields of a dataclass."""
+    return tuple(f.name for f in dataclasses.fields(kind))
 
 
 def _list(value: Any) -> list[Any]:

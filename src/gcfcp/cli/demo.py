@@ -415,7 +415,7 @@ def _show(
 
     def audited(report: AuditReport, g: int) -> console.Cell:
         record = report.groups[g]
-        coverage = "" if record.coverage is None else f"{record.coverage:.3f} "
+        coverage = f"{record.found} " if record.coverage is None else f"{record.coverage:.3f} "
         return coverage + short.get(record.verdict, record.verdict), colours.get(record.verdict, "")
 
     print()

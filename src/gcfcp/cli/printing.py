@@ -124,7 +124,7 @@ def clients(count: int) -> str:
 
 def audit_values(found: Audit) -> dict[str, Any]:
     """An audit for programs; the counts of a suppressed group are null."""
-    hidden = found.suppressed.tolist()
+    hidden, ranges = found.suppressed.tolist(), found.ranges
 
     def published(values: Any) -> list[Any]:
         return [None if h else v for v, h in zip(values.tolist(), hidden, strict=True)]
@@ -135,6 +135,9 @@ def audit_values(found: Audit) -> dict[str, Any]:
         published(found.covered),
         published(found.total),
         found.bound.tolist(),
+        ranges.least.tolist(),
+        ranges.least_missed.tolist(),
+        ranges.most_missed.tolist(),
         strict=True,
     )
     return {
@@ -144,36 +147,70 @@ def audit_values(found: Audit) -> dict[str, Any]:
         "alpha": found.alpha,
         "predictor": found.predictor,
         "share": found.share,
+        "round": found.round,
+        "date": found.date,
         "uncovered": found.uncovered,
         "suppressed_atoms": found.suppressed_atoms,
         "groups": [
-            {"group": g, "suppressed": h, "covered": c, "total": t, "at_most": b}
-            for g, h, c, t, b in rows
+            {
+                "group": g,
+                "suppressed": h,
+                "covered": c,
+                "total": t,
+                "at_most": b,
+                "at_least": a,
+                "missed_at_least": low,
+                "missed_at_most": high,
+            }
+            for g, h, c, t, b, a, low, high in rows
         ],
     }
 
 
 def show_audit(found: Audit, as_json: bool) -> None:
     """Print what the audit of one client discloses."""
+    from gcfcp.audit import span
+
     values = audit_values(found)
     if as_json:
         console.show_json({"kind": "audit", **values, "bytes": len(found.to_bytes())})
         return
     console.lines(
-        f"{found.client}: {len(found.to_bytes()):,} bytes of counts for {found.n:,} records; "
-        f"{len(found.atom_total)} atoms are described and {found.suppressed_atoms} are suppressed "
-        f"(min_count is {found.min_count})"
+        f"{found.client}: {len(found.to_bytes()):,} bytes of counts for {found.n:,} records "
+        f"{counted_in(found)}"
     )
+    if found.round is not None or found.date is not None:
+        console.lines(f"  round {found.round or 'not stated'}, date {found.date or 'not stated'}")
     if found.share is not None:
         console.lines(f"  its weight in the predictor's mixture is {found.share:.4g}")
     console.table(
         ["group", "covered", "total"],
         [
-            [g["group"], "", f"suppressed, at most {g['at_most']:,}"]
-            if g["suppressed"]
-            else [g["group"], f"{g['covered']:,}", f"{g['total']:,}"]
+            [
+                g["group"],
+                span(
+                    max(g["at_least"] - g["missed_at_most"], 0),
+                    g["at_most"] - g["missed_at_least"],
+                ),
+                span(g["at_least"], g["at_most"]),
+            ]
             for g in values["groups"]
         ],
+    )
+
+
+def counted_in(found: Audit) -> str:
+    """What an audit counts, and what it leaves open."""
+    if found.told is not None:
+        told = int((~found.suppressed).sum())
+        return (
+            f"in {len(found.groups)} groups; both numbers of {told} of them are exact, and of the "
+            f"others no cell of fewer than {found.min_count} covered or missed records is told"
+        )
+    return (
+        f"in {len(found.groups)} groups and {len(found.atom_total)} atoms; "
+        f"{int(found.suppressed.sum())} groups and {found.suppressed_atoms} atoms are suppressed "
+        f"(min_count is {found.min_count})"
     )
 
 
@@ -331,6 +368,8 @@ def show_guarantees(guarantees: Sequence[dict[str, Any]], error: bool = False) -
 
 def show_report(found: AuditReport) -> None:
     """Print the merged audits of all clients as a table, and what its words mean."""
+    from gcfcp.audit import span
+
     colours = {"kept": "green", "broken": "bold red"}
     promised = "" if found.alpha is None else f", promised {1 - found.alpha:g}"
     console.table(
@@ -339,10 +378,10 @@ def show_report(found: AuditReport) -> None:
             [
                 g.group,
                 (g.verdict, colours.get(g.verdict, "yellow")),
-                "" if g.coverage is None else f"{g.coverage:.4f}",
+                g.found,
                 f"[{g.low:.4f}, {g.high:.4f}]",
-                f"{g.covered:,}",
-                f"{g.total:,}",
+                span(g.covered, g.covered_at_most),
+                span(g.total, g.total_at_most),
                 "" if g.mean_size is None else f"{g.mean_size:.3g}",
             ]
             for g in found.groups
@@ -357,8 +396,15 @@ def show_report(found: AuditReport) -> None:
                 f"{g.group}: it is suppressed at {', '.join(g.suppressed_at)}, and the interval "
                 "allows for the records there"
             )
-        elif not g.total:
+        elif not g.total_at_most:
             console.lines(f"{g.group}: there are no records of this group")
+    if any(g.lowest != g.highest for g in found.groups):
+        console.lines(
+            "between a and b: sites with a min_count do not tell small numbers, so that the share "
+            "of covered records is only known to lie there; the interval allows for all of it"
+        )
+    if found.round is not None:
+        console.lines(f"round: {found.round}")
     if found.margin is not None:
         console.lines(
             f"kept: the coverage is not below {1 - (found.alpha or 0):g} by more than "

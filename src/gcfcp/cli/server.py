@@ -233,6 +233,10 @@ def audit_merge(
             "alpha / 2."
         ),
     ] = None,
+    round_: Annotated[
+        str | None,
+        typer.Option("--round", metavar="TEXT", help="The round that all audits must belong to."),
+    ] = None,
     output: Annotated[
         str | None,
         typer.Option("-o", "--output", help="A JSON file to write the result to."),
@@ -253,7 +257,12 @@ def audit_merge(
     if not as_json and output != "-":
         console.check_tables()
     report = gcfcp.merge_audits(
-        inputs.load_audits(audits), _mixture(mixture), alpha, confidence, margin=margin
+        inputs.load_audits(audits),
+        _mixture(mixture),
+        alpha,
+        confidence,
+        margin=margin,
+        round=round_,
     )
     if output is not None:
         text = json.dumps(report.to_dict(), indent=1, ensure_ascii=False) + "\n"

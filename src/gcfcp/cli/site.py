@@ -313,6 +313,16 @@ def audit(
     client: Client,
     output: Output,
     min_count: MinCount = 1,
+    round_: Annotated[
+        str | None,
+        typer.Option(
+            "--round", metavar="TEXT", help="The round that the audit belongs to, such as 2026Q4."
+        ),
+    ] = None,
+    date: Annotated[
+        str | None,
+        typer.Option(metavar="YYYY-MM-DD", help="The day of the audit, which is written to it."),
+    ] = None,
     missing: MissingRows = Missing.ERROR,
     seed: Seed = None,
     force: Force = False,
@@ -335,12 +345,10 @@ def audit(
             missing=missing.value,
             rng=inputs.generator_of(loaded.score, seed),
             progress=advance,
+            round=round_,
+            date=date,
         )
-    text = (
-        f"{client}: {found.n:,} records were counted in {len(found.groups)} groups and "
-        f"{len(found.atom_total)} atoms; {int(found.suppressed.sum())} groups and "
-        f"{found.suppressed_atoms} atoms are suppressed (min_count is {found.min_count})"
-    )
+    text = f"{client}: {found.n:,} records were counted {printing.counted_in(found)}"
     values = printing.audit_values(found)
     _finish(output, found.to_bytes(), force, as_json, rows, values, text)
 

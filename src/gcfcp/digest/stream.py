@@ -95,23 +95,33 @@ class DigestBuilder:
             self._used += len(taken)
             values = values[len(taken) :]
 
-    def digest(self) -> TDigest:
-        """The digest of all values that have been added. More can be added afterwards."""
-        return self.digest_of([self])
+    def digest(self, less: int = 0) -> TDigest:
+        """The digest of all values that have been added. More can be added afterwards.
+
+        - `less`: How many of the largest values are left out.
+        """
+        return self.digest_of([self], less)
 
     @staticmethod
-    def digest_of(builders: Sequence[DigestBuilder]) -> TDigest:
-        """The digest of all values that were added to these builders, which are of one kind."""
-        if not any(b.count for b in builders):
+    def digest_of(builders: Sequence[DigestBuilder], less: int = 0) -> TDigest:
+        """The digest of all values that were added to these builders, which are of one kind.
+
+        - `less`: How many of the largest values are left out.
+        """
+        if sum(b.count for b in builders) <= less:
             raise GCFCPError("no values were added: a digest needs at least one value")
         first = builders[0]
         options = (first._delta, first._representative, first._min_count, first._limit)
         raw = np.concatenate([b._buffered() for b in builders])
         digests = [d for b in builders for level in b._levels for d in level]
         if not digests:
-            return TDigest(*compress(unit_sample(np.sort(raw), raw), *options))
+            raw.sort()
+            raw = raw[: len(raw) - less]
+            return TDigest(*compress(unit_sample(raw, raw), *options))
         if len(raw):
             digests.append(first._fine_digest(raw))
+        if less:
+            digests = [digests[0].pool(*digests[1:]).without_largest(less)]
         return TDigest(*compress_digests(digests, first._delta, first._min_count, first._limit))
 
     def _buffered(self) -> Floats:

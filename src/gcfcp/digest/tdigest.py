@@ -203,6 +203,22 @@ class TDigest:
             inherited_error(digests),
         )
 
+    def without_largest(self, k: float) -> TDigest:
+        """The digest without the weight k of its largest values. Weights are counts.
+
+        Whole clusters are taken from the top, and the rest of k from the next one. The error does
+        not grow: both distribution functions, in units of weight, are cut off at the same height.
+        """
+        if not 0 <= k < self.total:
+            raise GCFCPError(f"k={k} is not between 0 and the total weight {self.total:g}")
+        reached = np.cumsum(self.weights)
+        left = reached[-1] - k
+        last = int(np.searchsorted(reached, left, side="left"))
+        weights = self.weights[: last + 1].copy()
+        weights[last] -= reached[last] - left
+        error = min(self.error_weight, float(left))
+        return TDigest(self.means[: last + 1], weights, self.delta, self.representative, error)
+
     @overload
     def cdf(self, t: float) -> float: ...
     @overload

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gcfcp import codec
-from gcfcp.audit import BROKEN, KEPT, NO_TARGET, UNKNOWN, AuditReport, GroupAudit
+from gcfcp.audit import BROKEN, KEPT, NO_TARGET, UNKNOWN, AuditReport, GroupAudit, span
 from gcfcp.prediction import Predictor
 from gcfcp.report import numbers as num
 from gcfcp.report.parts import (
@@ -267,7 +267,7 @@ def _coverage_scale(reports: Sequence[AuditReport], alpha: float) -> Scale:
     Very wide intervals would squeeze everything else together, so they do not set the axis: they
     are cut off at its left end, with an arrow.
     """
-    groups = [g for report in reports for g in report.groups if g.coverage is not None]
+    groups = [g for report in reports for g in report.groups if _is_known(g)]
     points = [g.coverage for g in groups if g.coverage is not None]
     ends = [g.low for g in groups if g.high - g.low <= max(0.15, 3 * alpha)]
     low = min([1 - 2 * alpha, *points, *ends])
@@ -294,7 +294,7 @@ def _audit_row(
     marks = [
         _coverage_mark(g, i, len(found), names[i], scale, alpha)
         for i, g in enumerate(found)
-        if g is not None and g.coverage is not None
+        if g is not None and _is_known(g)
     ]
     return {
         "group": group,
@@ -304,7 +304,7 @@ def _audit_row(
         "found": [_coverage_cell(g, alpha, is_baseline=i > 0) for i, g in enumerate(found)],
         "size": _sizes(found, names),
         "total": {
-            "text": num.whole(ours.total),
+            "text": span(ours.total, ours.total_at_most),
             "value": str(ours.total),
             "note": f"withheld at {num.listed(ours.suppressed_at)}" if ours.suppressed else "",
         },
@@ -313,26 +313,45 @@ def _audit_row(
 
 def _coverage_cell(g: GroupAudit | None, alpha: float, is_baseline: bool) -> dict[str, Any]:
     """The coverage of a group with one method, with its interval; a dash if it is not known."""
-    if g is None or g.coverage is None:
+    if g is None or not _is_known(g):
         return {"text": num.DASH, "value": "", "under": False, "interval": ""}
     return {
-        "text": num.percent(alpha)(g.coverage),
-        "value": f"{g.coverage:.12g}",
+        "text": _coverage_text(g, alpha),
+        "value": f"{g.lowest if g.coverage is None else g.coverage:.12g}",
         "under": is_baseline and g.verdict == BROKEN,
         "interval": _interval(g, alpha),
     }
 
 
+def _is_known(g: GroupAudit) -> bool:
+    """Whether the counts say anything about the coverage: a number, or a range."""
+    return g.coverage is not None or (g.lowest, g.highest) not in ((None, None), (0.0, 1.0))
+
+
+def _coverage_text(g: GroupAudit, alpha: float) -> str:
+    """The coverage, or the range that the counts leave open, rounded outwards."""
+    if g.coverage is not None:
+        return num.percent(alpha)(g.coverage)
+    assert g.lowest is not None
+    assert g.highest is not None  # `_is_known` has made sure of both.
+    low, high = num.rounded(alpha, up=False)(g.lowest), num.rounded(alpha, up=True)(g.highest)
+    return f"between {low[:-1]} and {high}"
+
+
 def _coverage_mark(
     g: GroupAudit, series: int, methods: int, name: str, scale: Scale, alpha: float
 ) -> Mark:
-    """The coverage as a mark on the axis; the marks of several methods lie 15 pixels apart."""
-    assert g.coverage is not None  # `_audit_row` draws only what is known.
+    """The coverage as a mark on the axis; the marks of several methods lie 15 pixels apart.
+
+    If the counts leave the coverage open, a band takes the place of the mark.
+    """
+    known = g.coverage is not None
     return Mark(
         series=series,
-        x=scale.at(g.coverage),
+        x=None if g.coverage is None else scale.at(g.coverage),
+        band=None if known else (scale.at(g.lowest or 0.0), scale.at(g.highest or 0.0)),
         y=round(15 * (series - (methods - 1) / 2)),
-        title=f"{name}: {num.percent(alpha)(g.coverage)} ({_interval(g, alpha)})",
+        title=f"{name}: {_coverage_text(g, alpha)} ({_interval(g, alpha)})",
         low=scale.at(g.low),
         high=scale.at(g.high),
         cut=g.low < scale.low,
@@ -368,13 +387,19 @@ def _sizes(found: Sequence[GroupAudit | None], names: Sequence[str]) -> dict[str
 def _how(audit: AuditReport) -> str:
     """How the audit was made, and how to read its chart."""
     records = num.counted(sum(c.n for c in audit.clients), "labelled record")
+    band = (
+        " A bar in place of a mark shows between which shares the coverage that was found lies: "
+        "some sites do not tell small numbers."
+        if any(g.coverage is None and g.lowest is not None for g in audit.groups)
+        else ""
+    )
     return (
         f"At {num.counted(len(audit.clients), 'client')}, the predictions for {records} (whose "
         "true answer is known) were checked; only counts left the sites. A mark shows the "
         "coverage: the share of a group's records whose prediction contained the true answer. The "
         "line through the mark shows the range in which the true coverage lies; all lines together "
         "are right with "
-        f"{num.exact_percent(audit.confidence)} confidence."
+        f"{num.exact_percent(audit.confidence)} confidence.{band}"
     )
 
 

@@ -43,12 +43,13 @@ class Mark:
     """A point in a row of a chart, with an interval if it has one."""
 
     series: int  # Which colour and shape it has.
-    x: str  # Its place, in percent of the chart's width.
+    x: str | None  # Its place, in percent of the chart's width; None if only a range is known.
     y: int  # How many pixels it lies below the middle of the row.
     title: str  # What is shown when a pointer rests on it.
     low: str | None = None  # The place of the lower end of its interval.
     high: str | None = None  # The place of the upper end of its interval.
     cut: bool = False  # The interval goes on beyond the left end of the scale.
+    band: tuple[str, str] | None = None  # The ends of the range, if the number is not known.
     infinite: bool = False  # The number is infinite, and a sign is drawn in place of a point.
 
 

@@ -4,6 +4,7 @@
 |--------------|---------------------------------------------------------------|
 | `client`     | `summarize`: makes a summary of scores and memberships        |
 | `cells`      | which counts may leave, so that small cells cannot be told    |
+| `withheld`   | the same for atoms: which records are not described           |
 | `summary`    | `ClientSummary`: the summary itself, and what must hold in it |
 | `disclosure` | what a summary tells about the records behind it              |
 | `layout`     | the bytes of a summary                                        |
@@ -11,6 +12,14 @@
 """
 
 from gcfcp.summary import signatures
+from gcfcp.summary.cells import (
+    ALL,
+    Counted,
+    certain_groups,
+    counted,
+    possible_groups,
+    small_combinations,
+)
 from gcfcp.summary.client import (
     Making,
     assemble,
@@ -24,15 +33,21 @@ from gcfcp.summary.disclosure import Disclosure
 from gcfcp.summary.summary import BY, ClientSummary
 
 __all__ = [
+    "ALL",
     "BY",
     "ClientSummary",
+    "Counted",
     "Disclosure",
     "Making",
     "assemble",
     "assemble_groups",
+    "certain_groups",
+    "counted",
     "held_out",
+    "possible_groups",
     "refuse_empty",
     "refuse_sources",
     "signatures",
+    "small_combinations",
     "summarize",
 ]

@@ -67,6 +67,7 @@ import numpy as np
 
 from gcfcp.arrays import Bools, Ints
 from gcfcp.errors import GCFCPError
+from gcfcp.groups import Groups
 
 MOST_STEPS = 200_000
 """How many steps the search for ways to divide a whole may take."""
@@ -74,7 +75,8 @@ MOST_STEPS = 200_000
 MOST_COMBINED = 80
 """For more groups than this, only combinations of up to three counts are listed."""
 
-_ALL = -1  # It stands for all records, among places of groups.
+ALL = -1
+"""It stands for all records, among places of groups."""
 
 Combination = tuple[tuple[int, int], ...]
 """Places of groups, each with its coefficient +1 or -1, in ascending order."""
@@ -88,6 +90,24 @@ class Counted:
     strangers: Ints  # (G,): How many of these records may not be in the group.
     bound: Ints  # (G,): How many records of the group may not be described. They are charged.
     hidden: Bools  # (G,): Whether the group is not described at all.
+
+
+def possible_groups(groups: Groups, client: str, absent: Sequence[str] = ()) -> Bools:
+    """Which groups a client can have, (G,): not those declared absent, nor other sites."""
+    return np.array(
+        [name not in absent for name in groups.others] + [site == client for site in groups.sites],
+        dtype=np.bool_,
+    )
+
+
+def certain_groups(groups: Groups, client: str) -> Bools:
+    """The groups to which every record of a client belongs by definition, (G,).
+
+    These are the groups whose condition is TRUE, and the client's own site.
+    """
+    certain = groups.everyone.copy()
+    certain[len(groups.others) :] = [site == client for site in groups.sites]
+    return certain
 
 
 def counted(atoms: Bools, counts: Ints, possible: Bools, certain: Bools, min_count: int) -> Counted:
@@ -107,8 +127,7 @@ def counted(atoms: Bools, counts: Ints, possible: Bools, certain: Bools, min_cou
     bound = np.where(hidden, min(m - 1, n), 0)
     while True:
         shown = np.flatnonzero(possible & ~hidden & ~certain).tolist()
-        found = {*_short(atoms, counts, shown, m), *_divisions(atoms, counts, shown, m)}
-        pivots = _Pivots(sorted(found, key=lambda c: (len(c), c)), atoms, counts, m)
+        pivots = _Pivots(small_combinations(atoms, counts, shown, m), atoms, counts, m)
         stuck = pivots.to_hide()
         if stuck is None:
             break
@@ -132,13 +151,27 @@ def counted(atoms: Bools, counts: Ints, possible: Bools, certain: Bools, min_cou
 # --- combinations with few exceptions -------------------------------------------------------------
 
 
+def small_combinations(
+    atoms: Bools, counts: Ints, shown: list[int], min_count: int
+) -> list[Combination]:
+    """The combinations of these groups, and of all records, that have too few exceptions.
+
+    Short ones come first.
+    """
+    found = {
+        *_short(atoms, counts, shown, min_count),
+        *_divisions(atoms, counts, shown, min_count),
+    }
+    return sorted(found, key=lambda c: (len(c), c))
+
+
 def _short(atoms: Bools, counts: Ints, shown: list[int], m: int) -> Iterator[Combination]:
     """Every combination of two to four counts that has fewer than m exceptions.
 
     An atom of m records or more can be no exception. So the last count of a combination is one
     whose large atoms are a sum of those of the others, and is looked up.
     """
-    places = [_ALL, *shown]
+    places = [ALL, *shown]
     columns = np.array(
         [np.ones(len(counts), dtype=np.int8), *(atoms[:, g] for g in shown)], dtype=np.int8
     )
@@ -153,11 +186,11 @@ def _short(atoms: Bools, counts: Ints, shown: list[int], m: int) -> Iterator[Com
                 wanted = large[chosen[0]] + np.array(signs, dtype=np.int8) @ large[[*chosen[1:]]]
                 for last, sign in ((wanted, -1), (-wanted, 1)):
                     for i in known.get(np.asarray(last, dtype=np.int8).tobytes(), ()):
+                        if i <= chosen[-1]:
+                            continue
                         steps += 1
                         if steps > MOST_STEPS:
                             raise _too_many(len(shown))
-                        if i <= chosen[-1]:
-                            continue
                         found = [*zip(chosen, (1, *signs), strict=True), (i, sign)]
                         value = sum(c * columns[k].astype(np.int64) for k, c in found)
                         if counts[np.asarray(value) != 0].sum() < m:
@@ -182,8 +215,8 @@ def _divisions(atoms: Bools, counts: Ints, shown: list[int], m: int) -> Iterator
     inside = {g: _bits(atoms[order, g]) for g in shown}
     every = (1 << len(sizes)) - 1
     search = _Search(sizes, inside)
-    for whole in [_ALL, *shown]:
-        area = every if whole == _ALL else inside[whole]
+    for whole in [ALL, *shown]:
+        area = every if whole == ALL else inside[whole]
         search.known.clear()
         others = [g for g in shown if g != whole]
         for parts in search.covers(area, ~area & every, 0, m - 1, others):
@@ -307,7 +340,7 @@ class _Pivots:
             row = dict(combination)
             for g in [g for g in row if g in self.sums]:
                 _replace(row, g, self.sums[g])
-            free = [g for g, c in row.items() if g != _ALL and abs(c) == 1]
+            free = [g for g, c in row.items() if g != ALL and abs(c) == 1]
             if not row:
                 continue  # It is a sum of others, which are constants.
             if not free:
@@ -315,7 +348,7 @@ class _Pivots:
                 return
             sums = {g: _solved(row, g) for g in free}
             best = max(free, key=lambda g: (self._fit(sums[g], g), -g))
-            self.involved |= {g for g, _ in combination if g != _ALL}
+            self.involved |= {g for g, _ in combination if g != ALL}
             for other in self.sums.values():
                 _replace(other, best, sums[best])
             self.sums[best] = sums[best]
@@ -336,7 +369,7 @@ class _Pivots:
         """How often a sum implies the records of each atom, (a,)."""
         implied = np.zeros(len(self.counts), dtype=np.int64)
         for h, c in found.items():
-            implied += c * (1 if h == _ALL else self.atoms[:, h].astype(np.int64))
+            implied += c * (1 if h == ALL else self.atoms[:, h].astype(np.int64))
         return implied
 
     def to_hide(self) -> int | None:
@@ -344,7 +377,7 @@ class _Pivots:
         if self.stuck is None:
             return None
         sizes = self.counts @ self.atoms
-        return min((g for g, _ in self.stuck if g != _ALL), key=lambda g: (int(sizes[g]), g))
+        return min((g for g, _ in self.stuck if g != ALL), key=lambda g: (int(sizes[g]), g))
 
     def described(self) -> dict[int, _Described]:
         """How each pivot is described."""

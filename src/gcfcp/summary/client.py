@@ -15,11 +15,9 @@ of +inf.
 - By group, a group of fewer than m records is hidden and charged m - 1, and a group that would tell
   a small cell by subtraction is described by what others say of it. `cells` says how, and why the
   promise stands.
-- By atom, the bound of a group is the next multiple of m above the number of its suppressed
-  records, but at most the number of all suppressed records. With m = 5 and 100 suppressed records,
-  a group that has 0 to 4 of them has the bound 5, and one that has 5 to 9 has the bound 10. The
-  bound is 0 for a group to which no record of the client belongs, and for all groups if nothing is
-  suppressed. The number of suppressed records leaves the site.
+- By atom, the number of suppressed records leaves the site. It would tell how many records a small
+  atom has, and therefore some records of a large atom are withheld beside them. `withheld` says
+  how many, and what a reader can learn.
 - With `upper` and m > 1 every representative is rounded up, so that it does not reveal the exact
   score of a record. There are three exceptions. A score of exactly 0 can be recognised
   (`Disclosure.exact_scores` counts these; see `digest.ROUNDED_BITS`). A score of +inf stays +inf. A
@@ -54,8 +52,9 @@ from gcfcp.digest import DigestBuilder, TDigest
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import Atoms, Groups, find_atoms
 from gcfcp.shape import as_shape, source_of
-from gcfcp.summary.cells import counted
+from gcfcp.summary.cells import certain_groups, counted, possible_groups
 from gcfcp.summary.summary import BY, ClientSummary
+from gcfcp.summary.withheld import withheld
 
 
 @overload
@@ -273,6 +272,16 @@ class Making:
         pairs = digest.weights[1:] + digest.weights[:-1]
         return int(pairs.max(initial=digest.weights[0]))
 
+    @property
+    def possible(self) -> Bools:
+        """Which groups the client can have, (G,): not those declared absent, nor other sites."""
+        return possible_groups(self.groups, self.client, self.absent)
+
+    @property
+    def certain(self) -> Bools:
+        """The groups to which every record of the client belongs by definition, (G,)."""
+        return certain_groups(self.groups, self.client)
+
     def for_shape(self) -> Making:
         """How the shape part of the same site is made: by atom, whatever the level part is.
 
@@ -286,14 +295,17 @@ class Making:
             self.delta, self.representative, self.min_count, self.limit, buffer=buffer
         )
 
-    def digest(self, scores: Any) -> TDigest:
-        """The digest of one cell, from its ascending scores or from the builders that saw them."""
+    def digest(self, scores: Any, less: int = 0) -> TDigest:
+        """The digest of one cell, from its ascending scores or from the builders that saw them.
+
+        - `less`: How many of the largest scores are left out.
+        """
         if isinstance(scores, DigestBuilder):
-            return scores.digest()
+            return scores.digest(less)
         if isinstance(scores, list):
-            return DigestBuilder.digest_of(scores)
+            return DigestBuilder.digest_of(scores, less)
         return TDigest.from_sorted(
-            scores,
+            scores[: len(scores) - less],
             self.delta,
             representative=self.representative,
             min_count=self.min_count,
@@ -372,36 +384,52 @@ def assemble(by_atom: list[Any], membership: Bools, making: Making) -> ClientSum
     - `membership`: The atoms as distinct membership rows (a, G), in ascending order. If the groups
       have sites, every row belongs to the site of the client.
     """
-    min_count = making.min_count
     counts = _sizes(by_atom)
     making.refuse_absent(membership, counts)
     in_group, n = membership.any(axis=1), int(counts.sum())
     _warn_of_uncovered(making.client, int(counts[~in_group].sum()), n)
     if not making.whole:
-        large = in_group & (counts >= min_count)
-        if not large.any():
-            raise GCFCPError(
-                f"{making.client}: no combination of groups has {min_count} records in the shape "
-                "part: hold out a larger share, or lower min_count"
-            )
-        by_atom = [cell for cell, keep in zip(by_atom, large.tolist(), strict=True) if keep]
-        return assemble(by_atom, membership[large], replace(making, whole=True))
-    # Fewer than min_count records in no group are suppressed like any small atom, because even
-    # their number would describe them.
-    small = counts < min_count
-    kept = np.flatnonzero(in_group & ~small)
-    suppressed = int(counts[small].sum())
-    hidden = counts[small] @ membership[small]
-    # The bound is larger than the number, so that a group without hidden records cannot be told
-    # from a group with some.
-    bound = np.minimum((hidden // min_count + 1) * min_count, suppressed)
+        return _described_only(by_atom, membership, counts, making)
+    told = withheld(membership, counts, making.possible, making.certain, making.min_count)
+
+    def digest(i: int) -> TDigest:
+        less = told.number if i == told.atom else 0
+        return making.digest(_ascending(by_atom[i]), less)
+
+    shown = np.flatnonzero(told.described)
+    digests = [digest(int(i)) for i in shown]
     return making.summary(
-        membership[kept],
-        [making.digest(_ascending(by_atom[i])) for i in kept],
+        membership[shown],
+        digests,
         n=n,
-        suppressed=suppressed,
-        suppressed_groups=tuple(np.where(membership.any(axis=0), bound, 0).tolist()),
-        uncovered=int(counts[~in_group & ~small].sum()),
+        suppressed=told.suppressed,
+        suppressed_groups=tuple(told.bound.tolist()),
+        # Fewer than min_count records in no group are suppressed like any small atom, because even
+        # their number would describe them.
+        uncovered=int(counts[~in_group & (counts >= making.min_count)].sum()),
+    )
+
+
+def _described_only(
+    by_atom: list[Any], membership: Bools, counts: Ints, making: Making
+) -> ClientSummary:
+    """The shape part: the summary of the atoms that are large enough, as if there were no others.
+
+    Nothing is charged for other records, so that nothing is told of them either.
+    """
+    large = np.flatnonzero(membership.any(axis=1) & (counts >= making.min_count))
+    if not len(large):
+        raise GCFCPError(
+            f"{making.client}: no combination of groups has {making.min_count} records in the "
+            "shape part: hold out a larger share, or lower min_count"
+        )
+    return making.summary(
+        membership[large],
+        [making.digest(_ascending(by_atom[i])) for i in large],
+        n=int(counts[large].sum()),
+        suppressed=0,
+        suppressed_groups=(0,) * len(making.groups),
+        uncovered=0,
     )
 
 
@@ -419,20 +447,11 @@ def assemble_groups(
     making.refuse_absent(atoms, counts)
     in_group, n = atoms.any(axis=1), int(counts.sum())
     _warn_of_uncovered(making.client, int(counts[~in_group].sum()), n)
-    groups = making.groups
-    own = np.array([making.client == site for site in groups.sites], dtype=bool)
-    not_absent = np.array([name not in making.absent for name in groups.others], dtype=bool)
-    told = counted(
-        atoms,
-        counts,
-        np.append(not_absent, own),
-        groups.everyone | np.append(np.zeros(len(not_absent), dtype=bool), own),
-        making.min_count,
-    )
+    told = counted(atoms, counts, making.possible, making.certain, making.min_count)
     # Keys are in ascending order if the last group comes first, because it has the lowest bit.
     shown = np.flatnonzero(~told.hidden)[::-1].tolist()
     return making.summary(
-        np.eye(len(groups), dtype=bool)[shown],
+        np.eye(len(making.groups), dtype=bool)[shown],
         [making.digest(scores_of(told.members[:, g])) for g in shown],
         n=n,
         suppressed=0,

@@ -25,6 +25,8 @@ def audit_table(
     missing: str = "error",
     rng: Generator | None = None,
     progress: Progress | None = None,
+    round: str | None = None,
+    date: str | None = None,
 ) -> tuple[Audit, Rows]:
     """Audit a predictor on a labelled table; the result equals that of `gcfcp.audit`.
 
@@ -33,10 +35,11 @@ def audit_table(
     predictor: The predictor to audit. Its score decides which columns are read.
     client: The name of this site. If the groups have sites, it is one of them. If it is among the
     predictor's clients, the audit says what it weighs in the predictor's mixture.
-    min_count: Counts of fewer records than this are withheld.
+    min_count: No number of covered or missed records below this is told; see `gcfcp.audit`.
     missing: "error" refuses a table in which a value is missing, "drop" leaves out such rows.
     rng: The generator for randomised scores, and None for all others.
     progress: It is called with the number of rows read so far, after each batch.
+    round, date: The round that the audit belongs to, and the day on which it was made.
 
     Returns the audit, and how many rows were read and left out.
     """
@@ -61,6 +64,8 @@ def audit_table(
         alpha=float(predictor.threshold_table.alpha),
         predictor=predictor.fingerprint,
         share=predictor.share_of(client),
+        round=round,
+        date=date,
     )
     return found, rows
 

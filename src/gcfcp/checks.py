@@ -11,6 +11,7 @@ is what a whole number in a file becomes when the file is read.
 
 from __future__ import annotations
 
+import datetime
 import math
 import sys
 import unicodedata
@@ -241,6 +242,17 @@ def name(what: str, value: Any) -> str:
             "only blanks"
         )
     return str(value)
+
+
+def date(value: Any) -> str:
+    """A day as text, in the one form 2026-11-17; a date of Python's is accepted too."""
+    given = value.isoformat() if type(value) is datetime.date else value
+    try:
+        if isinstance(given, str) and datetime.date.fromisoformat(given).isoformat() == given:
+            return given
+    except ValueError:
+        pass
+    raise GCFCPError(f"date={value!r:.60} is not a day such as 2026-11-17")
 
 
 def group_name_problem(value: Any) -> str | None:

@@ -37,7 +37,7 @@ from numpy.random import Generator
 
 from gcfcp import checks, codec, tables
 from gcfcp.audit import Audit
-from gcfcp.calibration import mixture
+from gcfcp.calibration import MAX_ATOMS, mixture, parse_aggregates
 from gcfcp.errors import GCFCPError
 from gcfcp.flower import client as client_side
 from gcfcp.flower import server as server_side
@@ -173,6 +173,9 @@ def setup_of(run: Mapping[str, Any]) -> tuple[Question, Target, Terms, Path]:
         correction=str(run.get("correction", "sharp")),
         coreset=checks.flag("coreset", run.get("coreset", True)),
         audit=checks.flag("audit", run.get("audit", False)),
+        max_share=_number(run, "max-share", 0) or None,
+        allow_share=_split(str(run["allow-share"])) if run.get("allow-share") else (),
+        max_atoms=_whole(run, "max-atoms", MAX_ATOMS) or None,
     )
     terms = Terms(
         deadline=_number(run, "deadline", 300),
@@ -180,9 +183,19 @@ def setup_of(run: Mapping[str, Any]) -> tuple[Question, Target, Terms, Path]:
         missing=str(run.get("missing", "fail")),
         clients=read_roster(run["clients"]) if run.get("clients") else None,
         max_bytes=_whole(run, "max-bytes", 64 * 2**20),
-        aggregates=run.get("aggregates", False),
+        aggregates=_aggregates(run.get("aggregates", "")),
+        round=run.get("round") or None,
     )
     return question, target, terms, Path(_text(run, "output"))
+
+
+def _aggregates(given: Any) -> dict[str, int | None]:
+    """The aggregates that may answer, from text such as "north=3,south". False allows none."""
+    if given is True:
+        raise GCFCPError(
+            'aggregates=true would believe any node: name them, such as aggregates = "north=3"'
+        )
+    return parse_aggregates(_split(given)) if given else {}
 
 
 def _parameters(text: Any) -> dict[str, Any]:

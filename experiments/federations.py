@@ -335,6 +335,7 @@ class Federation:
             correction=c.correction,
             shape=self.shape,
             confidence=c.confidence,
+            aggregates={"region": 2},
         )
         rows = self.rows if self._has_sites else self.membership
         thresholds = calibration.thresholds(rows.reshape(-1, rows.shape[-1]))

@@ -48,6 +48,17 @@ def summaries() -> dict[str, gcfcp.ClientSummary]:
             *_rows(40), groups=told, client="g", by="group", shape=shape, min_count=3, score="own"
         ),
     }
+    round_ = {"round": "2026Q4", "date": "2026-11-17", "score": "own"}
+    made |= {
+        "round": gcfcp.summarize(*_rows(6), groups=plain, client="r", **round_),
+        "round-by-group": gcfcp.summarize(
+            *_rows(30), groups=told, client="r", by="group", min_count=3, **round_
+        ),
+        "round-sites": gcfcp.summarize(
+            *_rows(6), groups=sites, client="a", round="2026Q4", score="own"
+        ),
+        "date": gcfcp.summarize(*_rows(4), groups=plain, client="r", date="2026-11-17"),
+    }
     parts = [
         gcfcp.summarize(*_rows(6), groups=plain, client=name, score="own") for name in ("x", "y")
     ]
@@ -60,7 +71,7 @@ def predictors() -> dict[str, str]:
     for name, summary in summaries().items():
         score = gcfcp.scores.THR() if summary.score == "thr" else summary.score
         rule = "max" if name == "mean" else None
-        calibration = gcfcp.calibrate([summary], 0.3, rule=rule)
+        calibration = gcfcp.calibrate([summary], 0.3, rule=rule, aggregates=["region"])
         made[name] = gcfcp.Predictor(score, calibration).to_json(coreset=True)
         made[f"{name}-public"] = gcfcp.Predictor(score, calibration).to_json()
     return made

@@ -431,7 +431,8 @@ def test_merging_keeps_counts_bounds_and_kind():
     assert (region.atom_counts @ region.membership == total).all()
     assert region.suppressed_groups == tuple(np.sum([s.suppressed_groups for s in parts], axis=0))
     assert gcfcp.ClientSummary.from_bytes(region.to_bytes()) == region
-    whole, merged = gcfcp.calibrate(parts, 0.2), gcfcp.calibrate([region], 0.2)
+    whole = gcfcp.calibrate(parts, 0.2)
+    merged = gcfcp.calibrate([region], 0.2, aggregates=["region"])
     low, high = (c.threshold_table.source.by_group for c in (whole, merged))
     assert (high >= low).all()
 

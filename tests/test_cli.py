@@ -225,7 +225,18 @@ def test_merge_makes_a_summary_of_several(summaries: list[str], run: Callable[..
     assert run("merge", *summaries[:2], "--client", "north", "-o", "north.gcfcp").code == 0
     loaded = [gcfcp.ClientSummary.load(f) for f in summaries[:2]]
     assert gcfcp.ClientSummary.load("north.gcfcp") == gcfcp.merge(loaded, "north")
-    assert run("plan", "north.gcfcp", "c.gcfcp").code == 0
+    refused = run("plan", "north.gcfcp", "c.gcfcp")
+    assert refused.code == 1
+    assert "north.gcfcp says that it stands for 2 clients" in refused.err
+    assert "--aggregate north=2" in refused.err
+    assert run("plan", "north.gcfcp", "c.gcfcp", "--aggregate", "north").code == 0
+    uniform = ["--mixture", "uniform"]
+    assert run("plan", "north.gcfcp", "c.gcfcp", *uniform, "--aggregate", "north").code == 1
+    found = run("plan", "north.gcfcp", "c.gcfcp", *uniform, "--aggregate", "north=2", "--json").json
+    assert [round(c["share"], 6) for c in found["clients"]] == [0.333333, 0.666667]
+    wrong = run("plan", "north.gcfcp", "c.gcfcp", "--aggregate", "north=5")
+    assert wrong.code == 1
+    assert "the server knows of 5" in wrong.err
 
 
 @pytest.mark.parametrize("file", ["a.gcfcp", "predictor.json", "a.audit"])

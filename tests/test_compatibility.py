@@ -56,6 +56,7 @@ def test_old_summaries_give_the_thresholds_that_they_gave(name):
     if name == "recompressed":  # That version made the shares proportional to n_k + 1.
         total = sum(s.n + len(s.members) for s in summaries)
         how["mixture"] = {s.client: Fraction(s.n + len(s.members), total) for s in summaries}
+    how["aggregates"] = {"region": 2}  # That version believed what an aggregate says.
     calibration = gcfcp.calibrate(summaries, 0.2, correction="paper", **how)
     assert calibration.thresholds(ROWS).tolist() == thresholds(name)
 

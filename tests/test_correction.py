@@ -185,14 +185,14 @@ def test_a_group_that_no_client_can_have_is_infinite_and_loses_nothing() -> None
     young = np.column_stack([np.ones(50, bool), np.zeros(50, bool)])
     summaries = [
         summarize(
-            np.arange(50.0),
+            np.arange(50.0) + shift,
             young,
             groups=groups,
             client=client,
             absent=["over_65"],
             representative="mean",
         )
-        for client in ("a", "b")
+        for shift, client in enumerate(("a", "b"))
     ]
     for rule in ("max", "simultaneous"):
         calibration = calibrate(summaries, 0.1, rule=rule)

@@ -104,7 +104,7 @@ def test_regions_between_sites_and_server(tmp_path):
     assert [name for name, _ in north.members] == ["site-0", "site-1", "site-2"]
     assert len(north.to_bytes()) < sum(len(s.to_bytes()) for s in told[:3])
     above, flat = (
-        calibrate([north, south], 0.1, "proportional"),
+        calibrate([north, south], 0.1, "proportional", aggregates={"north": 3, "south": 3}),
         calibrate(told, 0.1, "proportional"),
     )
     for a, b in zip(above.table, flat.table, strict=True):

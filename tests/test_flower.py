@@ -788,12 +788,18 @@ def test_a_region_answers_for_its_clients_if_the_round_allows_it(sites: Path) ->
     run_ready(sites, nodes, output=str(sites / "no"), **more)
     codes = {e["client"]: e["code"] for e in record_of(sites / "no")["clients"] if e["client"]}
     assert codes == {"hospital-c": None}
-    run_ready(sites, nodes, output=str(sites / "yes"), aggregates=True, **more)
+    with pytest.raises(GCFCPError, match="say how many 'north' has"):
+        run_ready(sites, nodes, output=str(sites / "x"), aggregates="north", mixture="uniform")
+    run_ready(sites, nodes, output=str(sites / "wrong"), aggregates="north=3", **more)
+    (entry,) = (e for e in record_of(sites / "wrong")["clients"] if e["code"])
+    assert entry["code"] == "is-aggregate"
+    assert "stands for 2 clients, but the server knows of 3" in entry["detail"]
+    run_ready(sites, nodes, output=str(sites / "yes"), aggregates="north=2", **more)
     predictor = gcfcp.Predictor.load(sites / "yes/predictor.json")
     assert [c["members"] for c in predictor.provenance["clients"]] == [1, 2]
     # No client may count twice. Here hospital-a is part of the region and also answers itself.
     nodes[2] = InProcessNode(ready.client, node_of(sites, "a"))
-    run_ready(sites, nodes, output=str(sites / "twice"), aggregates=True, **more)
+    run_ready(sites, nodes, output=str(sites / "twice"), aggregates="north", **more)
     codes = {e["client"]: e["code"] for e in record_of(sites / "twice")["clients"]}
     assert codes == {
         "hospital-a": "members-overlap",
@@ -916,7 +922,7 @@ def test_a_policy_that_would_allow_anything_is_refused(
         Policy(agreed, **more)
 
 
-@pytest.mark.parametrize("name", ["coreset", "audit", "aggregates"])
+@pytest.mark.parametrize("name", ["coreset", "audit"])
 def test_a_word_is_not_taken_for_true(name: str, tmp_path: Path) -> None:
     """`coreset = "no"` in a configuration would have sent the coreset to every client."""
     from gcfcp.flower.app import setup_of

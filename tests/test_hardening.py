@@ -237,7 +237,7 @@ def _ones(values: list) -> list:
     return [np.ones(len(v)) for v in values]
 
 
-SUPPRESSED = {"suppressed": 2**52, "suppressed_groups": (2**52, 0, 5)}
+SUPPRESSED = {"suppressed": 2**40, "suppressed_groups": (2**40, 0, 5)}
 HOSTILE = {
     "enormous": crafted(_spread(5e307), _ones(_spread(5e307))),
     "the ends of the line": crafted([[-LARGEST, LARGEST]] * 7, [[50, 50]] * 7),
@@ -245,13 +245,22 @@ HOSTILE = {
     "of every size at once": crafted(_wide(), _ones(_wide())),
     "counts near 2**53": crafted(_spread(1), [np.full(30, 2**53 // 210 - 1)] * 7),
     "one count of 2**50": crafted(_spread(1), [[2**50] + [1] * 29] * 7),
-    "more suppressed than told": crafted(_spread(1), _ones(_spread(1)), **SUPPRESSED),
+    "a large min_count": crafted(
+        _spread(1), [np.full(30, 2**40)] * 7, min_count=2**40, **SUPPRESSED
+    ),
     "all in no group": crafted(_spread(1), _ones(_spread(1)), uncovered=2**52),
     "half at infinity": crafted([[0.0, np.inf]] * 7, [[5, 5]] * 7),
     "all at infinity": crafted([[np.inf]] * 7, [[50]] * 7),
     "all equal": crafted([[0.5]] * 7, [[20]] * 7),
     "min_count beyond n": crafted(_spread(1), [np.full(30, 9)] * 7, min_count=9),
 }
+
+
+def test_more_suppressed_records_than_small_cells_hold_are_refused() -> None:
+    with pytest.raises(GCFCPError, match="there can be at most 0"):
+        crafted(_spread(1), _ones(_spread(1)), **SUPPRESSED)
+    with pytest.raises(GCFCPError, match="there can be at most 17"):  # 8 in the last atom, and 9.
+        crafted(_spread(1), [np.full(30, 9)] * 7, min_count=9, **SUPPRESSED)
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from gcfcp import GCFCPError, GCFCPWarning, Groups, checks, merge, summarize
-from gcfcp.calibration import SUMMARIES, in_order, misfits, mixture, pool_of, problem_of
+from gcfcp.calibration import (
+    SUMMARIES,
+    Admission,
+    in_order,
+    misfits,
+    mixture,
+    pool_of,
+    problem_of,
+)
 from gcfcp.calibration.problem import carried, shares_of
 from gcfcp.solver import combined
 
@@ -60,21 +68,26 @@ def test_weights_beyond_whole_numbers_are_right_to_rounding():
     assert problem.charged.most / weights.unit == pytest.approx([float(sum(exact))] * 2, rel=1e-15)
 
 
+REGION = Admission.of({"region": 2})  # The server knows that two sites are behind it.
+
+
 def test_a_region_weighs_as_its_members_with_a_proportional_mixture():
     parts = [client("a", 10), client("b", 20, 1)]
     region, other = merge(parts, "region"), client("c", 30, 2)
     mixture = {"a": Fraction(1, 6), "b": Fraction(1, 3), "c": 0.5}
     for rule in ("simultaneous", "max"):
         apart = problem_of([*parts, other], Fraction(1, 10), mixture, rule=rule)
-        together = problem_of([region, other], 0.1, {"region": 0.5, "c": 0.5}, rule=rule)
+        together = problem_of(
+            [region, other], 0.1, {"region": 0.5, "c": 0.5}, rule=rule, admission=REGION
+        )
         a, b, c = apart.weights.rate / apart.weights.unit
         assert a == b == 0.5 / 30
         assert (together.weights.rate / together.weights.unit).tolist() == [c, a]
         assert (together.charged.most / together.weights.unit).tolist() == pytest.approx(
             (apart.charged.most / apart.weights.unit).tolist(), rel=1e-15
         )
-    ordered = in_order([region, other])
-    assert shares_of(ordered, "uniform") == [Fraction(1, 3), Fraction(2, 3)]
+    ordered = in_order([region, other], REGION)
+    assert shares_of(ordered, "uniform", REGION) == [Fraction(1, 3), Fraction(2, 3)]
     assert shares_of(ordered, "proportional") == [Fraction(1, 2), Fraction(1, 2)]
 
 
@@ -83,7 +96,9 @@ def test_with_the_papers_weight_a_region_has_one_test_point_for_each_member():
     region, other = merge(parts, "region"), client("c", 30, 2)
     mixture = {"a": Fraction(11, 64), "b": Fraction(21, 64), "c": 0.5}
     apart = problem_of([*parts, other], 0.1, mixture, correction="paper")
-    together = problem_of([region, other], 0.1, {"region": 0.5, "c": 0.5}, correction="paper")
+    together = problem_of(
+        [region, other], 0.1, {"region": 0.5, "c": 0.5}, correction="paper", admission=REGION
+    )
     a, b, c = apart.weights.rate / apart.weights.unit
     assert a == b
     assert (together.weights.rate / together.weights.unit).tolist() == pytest.approx([c, a])
@@ -195,11 +210,11 @@ def test_records_never_count_twice():
     a, b = client("a", 10), client("b", 20)
     region = merge([a, b], "region")
     with pytest.raises(GCFCPError, match=r"'a' is in both 'a' and 'region'.*count twice"):
-        in_order([region, a])
+        in_order([region, a], REGION)
     with pytest.raises(GCFCPError, match="'b' is in both 'other' and 'region'"):
-        in_order([region, merge([b, client("c", 5)], "other")])
+        in_order([region, merge([b, client("c", 5)], "other")], Admission.of(["region", "other"]))
     with pytest.raises(GCFCPError, match="two different"):
-        in_order([merge([a, b], "a"), a])
+        in_order([merge([a, b], "a"), a], Admission.of(["a"]))
 
 
 # --- The coreset ----------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def test_the_distance_is_its_definition(seed: int, K: int, ties: bool) -> None:
         others = [cdf(s, grid) for j, s in enumerate(rows) if j != k]
         expected = np.abs(cdf(rows[k], grid) - np.mean(others, axis=0)).max()
         assert found.distance == pytest.approx(expected, abs=1e-12)
-        bands = [np.sqrt(np.log(2 * K / LEVEL) / (2 * len(s))) for s in rows]
+        bands = [np.sqrt(np.log(4 * K / LEVEL) / (2 * len(s))) for s in rows]
         noise = bands[k] + np.mean([b for j, b in enumerate(bands) if j != k])
         assert found.certain == pytest.approx(expected - noise, abs=1e-12)
 
@@ -289,7 +289,9 @@ def test_a_client_that_sends_low_scores_costs_what_the_threat_model_says(clients
     n, alpha, pi = 4000, 0.1, 1 / clients
     one, everyone = gcfcp.Groups(["all"]), np.ones((n, 1), bool)
     summaries = [
-        gcfcp.summarize((np.arange(n) + 0.5) / n, everyone, groups=one, client=f"c{k}", delta=1e9)
+        gcfcp.summarize(
+            (np.arange(n) + 0.5 + k / 99) / n, everyone, groups=one, client=f"c{k}", delta=1e9
+        )
         for k in range(clients - 1)
     ]
     low = gcfcp.summarize(np.full(n, -1.0), everyone, groups=one, client="low")

@@ -305,7 +305,8 @@ def test_a_region_that_compresses_nothing_is_its_members_with_a_proportional_mix
     assert region.is_aggregate
     assert region.members == (("k0", 30), ("k1", 20), ("k2", 40))
     for alpha in (0.1, 0.2, 1 / 3):
-        together, apart = quietly([region], alpha), quietly(told, alpha, "proportional")
+        together = quietly([region], alpha, aggregates=["region"])
+        apart = quietly(told, alpha, "proportional")
         rows = rows_of(3)
         assert np.array_equal(together.thresholds(rows), apart.thresholds(rows))
         assert together.test_weight == apart.test_weight
@@ -342,7 +343,8 @@ def test_merge_laws(representative, min_count):
 def test_the_error_of_a_merge_tree_is_certified(representative):
     clients = federation(11, [200, 150, 90, 60])
     told = summaries_of(clients, delta=8, representative=representative)
-    tree = merge([merge(told[:2], "west"), merge(told[2:], "east")], "all")
+    both = {"west": 2, "east": 2}
+    tree = merge([merge(told[:2], "west"), merge(told[2:], "east")], "all", aggregates=both)
     scores = np.concatenate([s for s, _ in clients])
     membership = np.concatenate([m for _, m in clients])
     for a, row in enumerate(tree.membership):
@@ -545,7 +547,7 @@ def test_lower_counts_every_level_of_compression_that_happened():
     region = merge(told, "region", delta=20)
     worst = float((region.errors / region.atom_counts).max())
     expected = max(math.sin(math.pi / 20), worst)
-    assert guarantee([region])["g0"].lower == pytest.approx(0.9 - expected)
+    assert guarantee([region], aggregates=["region"])["g0"].lower == pytest.approx(0.9 - expected)
     # Because of min_count clusters are larger than sin(pi/delta) allows, and the error that
     # occurred takes the place of it.
     coarse = summaries_of(federation(14, [300, 300]), representative="mean", min_count=30)
@@ -651,7 +653,8 @@ def test_one_client_that_sends_every_score_is_proved():
     compressed = summaries_of(federation(16, [90]), delta=5)
     assert guarantee(compressed)["g0"].certified_status == MEASURED
     two = summaries_of(federation(16, [90, 80]))
-    assert guarantee([merge(two, "region")])["g0"].certified_status == MEASURED
+    region = guarantee([merge(two, "region")], aggregates=["region"])
+    assert region["g0"].certified_status == MEASURED
 
 
 def test_a_row_in_two_disjoint_groups_is_covered_as_well_as_either():

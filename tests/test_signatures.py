@@ -19,7 +19,7 @@ pytest.importorskip("cryptography", reason="signatures need gcfcp[sign]")
 
 
 def summary(client: str, seed: int = 0) -> gcfcp.ClientSummary:
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng([seed, ord(client[0])])
     groups = gcfcp.Groups(["all"])
     return gcfcp.summarize(rng.random(50), np.ones((50, 1), bool), groups=groups, client=client)
 

@@ -6,6 +6,7 @@ import multiprocessing
 import resource
 import sys
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -159,8 +160,17 @@ def _arrive(stream: Iterable[bytes], clients: int) -> tuple[gcfcp.Calibration, f
         took += time.process_time() - began
         sent += sum(map(len, files))
     began = time.process_time()
-    calibration = gcfcp.calibrate(regions, ALPHA)
+    calibration = _calibrated(regions)
     return calibration, took + time.process_time() - began, sent
+
+
+def _calibrated(summaries: list[gcfcp.ClientSummary]) -> gcfcp.Calibration:
+    """The calibration of these summaries. The warning that clients are repeated is expected."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gcfcp.GCFCPWarning)
+        return gcfcp.calibrate(
+            summaries, ALPHA, aggregates=[s.client for s in summaries if s.is_aggregate]
+        )
 
 
 @dataclass(frozen=True)
@@ -176,7 +186,7 @@ class Arrival:
     @property
     def calibration(self) -> gcfcp.Calibration:
         """The calibration, computed once more from the summaries."""
-        return gcfcp.calibrate([gcfcp.ClientSummary.from_bytes(b) for b in self.summaries], ALPHA)
+        return _calibrated([gcfcp.ClientSummary.from_bytes(b) for b in self.summaries])
 
 
 def _arrival(clients: int, distinct: int, turns: int) -> Arrival:

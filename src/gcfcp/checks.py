@@ -11,11 +11,11 @@ is what a whole number in a file becomes when the file is read.
 
 from __future__ import annotations
 
+import datetime
 import math
 import sys
 import unicodedata
 from collections.abc import Iterable
-from datetime import date
 from fractions import Fraction
 from numbers import Rational, Real
 from typing import Any, Literal, TypeAlias, cast
@@ -245,15 +245,14 @@ def name(what: str, value: Any) -> str:
 
 
 def day(what: str, value: Any) -> str:
-    """A day as text, such as 2026-11-17, in this one form."""
+    """A day as text, in the one form 2026-11-17; a date of Python's is accepted too."""
+    given = value.isoformat() if type(value) is datetime.date else value
     try:
-        if not isinstance(value, str) or date.fromisoformat(value).isoformat() != value:
-            raise ValueError
+        if isinstance(given, str) and datetime.date.fromisoformat(given).isoformat() == given:
+            return given
     except ValueError:
-        raise GCFCPError(
-            f"{what}={value!r:.60} is not a day: give one such as 2026-11-17"
-        ) from None
-    return value
+        pass
+    raise GCFCPError(f"{what}={value!r:.60} is not a day: give one such as 2026-11-17")
 
 
 def group_name_problem(value: Any) -> str | None:

@@ -2,6 +2,7 @@
 
 | module        | what it is for                                                             |
 |---------------|----------------------------------------------------------------------------|
+| `admission`   | what the server lets in, and how much one client may weigh                 |
 | `clients`     | which summaries can be calibrated together, and in which order             |
 | `mixture`     | the mixture of the clients, as exact shares                                |
 | `pooling`     | all centroids of all clients, sorted by atom                               |
@@ -21,8 +22,18 @@
 """
 
 from gcfcp.calibration import mixture
+from gcfcp.calibration.admission import MAX_ATOMS, Admission, LargestShare, parse_aggregates
 from gcfcp.calibration.aggregators import merge
-from gcfcp.calibration.clients import SUMMARIES, Kind, in_order, misfits, one_each
+from gcfcp.calibration.clients import (
+    SUMMARIES,
+    Kind,
+    in_order,
+    misfits,
+    one_each,
+    out_of_range,
+    set_aside,
+    twin_text,
+)
 from gcfcp.calibration.correction import CORRECTIONS, Correction
 from gcfcp.calibration.guarantees import MEASURED, PAPER, PROVED, Guarantee
 from gcfcp.calibration.mixture import Mixture
@@ -37,17 +48,20 @@ from gcfcp.calibration.unseen import UnseenSite
 
 __all__ = [
     "CORRECTIONS",
+    "MAX_ATOMS",
     "MEASURED",
     "MERGES",
     "PAPER",
     "PROVED",
     "RULES",
     "SUMMARIES",
+    "Admission",
     "AtomRecord",
     "Calibration",
     "Correction",
     "Guarantee",
     "Kind",
+    "LargestShare",
     "Mixture",
     "Plan",
     "Problem",
@@ -61,9 +75,13 @@ __all__ = [
     "misfits",
     "mixture",
     "one_each",
+    "out_of_range",
+    "parse_aggregates",
     "plan",
     "pool_of",
     "problem_of",
     "public_reasons",
     "screen",
+    "set_aside",
+    "twin_text",
 ]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from gcfcp import checks
+from gcfcp.calibration.admission import Admission, Aggregates
 from gcfcp.calibration.clients import in_order, shape_of
 from gcfcp.calibration.pooling import pool_of, recompressed
 from gcfcp.solver import combined
@@ -14,7 +15,12 @@ from gcfcp.summary import ClientSummary
 
 
 def merge(
-    summaries: Iterable[ClientSummary], client: str, delta: float | None = None
+    summaries: Iterable[ClientSummary],
+    client: str,
+    delta: float | None = None,
+    *,
+    aggregates: Aggregates = (),
+    round: str | None = None,
 ) -> ClientSummary:
     """One summary for several clients: what an intermediate aggregator sends to the server.
 
@@ -24,17 +30,20 @@ def merge(
     - `client`: The name of the result, for example that of a region.
     - `delta`: How fine the digests of the result are. By default it is the largest delta among the
       summaries.
+    - `aggregates`, `round`: Which aggregates may be among the summaries, and the round that all of
+      them must be of; see `calibrate`.
 
     Four laws hold. The order of the summaries does not change the bytes of the result. No record
     is lost or added. The arguments are not changed. A single summary keeps its centroids unless
     `delta` is given. The certified error of an atom grows by the error that this compression
     really adds, not by its worst case. A group is declared absent in the result if every summary
-    declares it absent.
+    declares it absent. The result has the round of the summaries, and their date if they all have
+    the same.
 
     Cost: one sort of the centroids.
     """
     checks.name("client", client)
-    ordered = in_order(summaries)
+    ordered = in_order(summaries, Admission.of(aggregates, round))
     first, pool = ordered[0], pool_of(ordered)
     errors = pool.by_atom(pool.cell_errors)
     atom, values, counts = combined(pool.atom, pool.values, pool.counts.astype(np.float64))
@@ -68,5 +77,7 @@ def merge(
         absent=tuple(name for name in first.absent if all(name in s.absent for s in ordered)),
         by=first.by,
         shape=shape_of(ordered),
+        round=first.round,
+        date=first.date if all(s.date == first.date for s in ordered) else None,
         strangers=tuple(map(sum, zip(*(s.strangers for s in ordered), strict=True))),
     )

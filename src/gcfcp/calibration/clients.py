@@ -7,13 +7,15 @@ nothing, not even the last bit of a threshold.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from gcfcp import scores
+from gcfcp import checks, scores
+from gcfcp.calibration.admission import Admission
 from gcfcp.digest import ROUNDED_BITS
 from gcfcp.errors import GCFCPError
 from gcfcp.shape import Shape
@@ -36,19 +38,34 @@ SUMMARIES = Kind(
     ClientSummary,
     "summaries",
     "summarised",
-    ("score", "parameters", "model", "representative", "by", "shape"),
+    ("score", "parameters", "model", "representative", "by", "shape", "round"),
 )
 
+TWIN_RECORDS, TWIN_VALUES = 20, 10
+"""From how many described records and different values on two equal summaries are named.
 
-def in_order(summaries: Iterable[ClientSummary]) -> tuple[ClientSummary, ...]:
+Small sites, and sites whose scores take few values, can agree by chance. The probability that 20
+scores with 10 equally likely values give the same counts at two sites is below 1 in 40,000.
+"""
+
+
+def in_order(
+    summaries: Iterable[ClientSummary], admission: Admission | None = None
+) -> tuple[ClientSummary, ...]:
     """One summary for each client, in the order of the clients' names.
 
-    Summaries that cannot be calibrated together are an error: different groups, scores, models or
-    representatives, scores outside the range of their definition, or a client whose records would
-    count twice because an aggregate holds them as well.
+    Summaries that cannot be calibrated together are an error: different groups, scores, models,
+    rounds or representatives, scores outside the range of their definition, or a client whose
+    records would count twice because an aggregate holds them as well. So is a summary that the
+    server does not let in.
+
+    - `admission`: What the server lets in. None refuses every aggregate.
     """
     ordered = one_each(summaries, SUMMARIES)
-    _check_range(ordered)
+    admission = admission or Admission()
+    for s in ordered:
+        if refused := admission.refusal(s, s.client) or out_of_range(s, s.client):
+            raise GCFCPError(refused)
     owner: dict[str, str] = {}
     for s in ordered:
         for name, _ in s.members:
@@ -58,6 +75,82 @@ def in_order(summaries: Iterable[ClientSummary]) -> tuple[ClientSummary, ...]:
                     "would count twice; leave one of them out"
                 )
     return ordered
+
+
+def twins(summaries: Sequence[ClientSummary]) -> tuple[tuple[str, ...], ...]:
+    """The names under which the same content was sent, for each content that has several.
+
+    Two summaries are twins if they describe the same cells with the same values and counts. Whoever
+    sends the records of one site under two names gets the weight of two; the change of a single
+    value is not noticed. See `TWIN_RECORDS` for the summaries that are compared.
+    """
+    names: dict[tuple[Any, ...], list[str]] = {}
+    for s in summaries:
+        if s.counts.sum() >= TWIN_RECORDS and len(np.unique(s.values)) >= TWIN_VALUES:
+            arrays = (s.membership, s.start, s.values, s.counts)
+            names.setdefault((s.n, *(a.tobytes() for a in arrays)), []).append(s.client)
+    return tuple(tuple(sorted(several)) for several in names.values() if len(several) > 1)
+
+
+def twin_text(names: Sequence[str]) -> str:
+    """The sentence that names twins."""
+    return (
+        f"{checks.listed(names, 5)} sent the same values and counts under different names, so that "
+        "the same records may count more than once: ask them, and keep one of them"
+    )
+
+
+def set_aside(found: Sequence[ClientSummary], names: Sequence[str]) -> tuple[list[int], list[str]]:
+    """Which summaries can be used together, by their places, and why the others cannot.
+
+    Nobody can stop the others, and nobody is chosen by the order of arrival. If two different
+    summaries have the name of one client, neither is used. Of summaries that do not fit together,
+    those are used that most clients agree with; if there is no such majority, it is an error.
+
+    - `names`: What each summary is called in the lines: the name of its client or of its file.
+    """
+    lines: list[str] = []
+    given = list(zip(found, names, range(len(found)), strict=True))
+    by_client: dict[str, list[str]] = {}
+    distinct = {s.client: s for s, _, _ in given}
+    for s, name, _ in given:
+        by_client.setdefault(s.client, []).append(name)
+    contested = {s.client for s, _, _ in given if s != distinct[s.client]}
+    lines += [
+        f"{checks.listed(by_client[client])}: these are different summaries of client {client!r}, "
+        "and nothing says which is true; none of them is used"
+        for client in sorted(contested)
+    ]
+    left = [one for one in given if one[0].client not in contested]
+    if left:
+        votes = Counter(_agreement(s) for s in {s.client: s for s, _, _ in left}.values())
+        (winner, most), *others = votes.most_common(2)
+        if others and others[0][1] == most:
+            raise GCFCPError(
+                "the summaries do not fit together, and no kind of them has a majority: find out "
+                "which are right, and give only those"
+            )
+        kept = [one for one in left if _agreement(one[0]) == winner]
+        for s, name, _ in left:
+            if _agreement(s) != winner:
+                why = next(misfits([kept[0][0], s], [kept[0][1], name], SUMMARIES))
+                lines.append(f"{why}; it is left out, because most use the other")
+        left = kept
+    owners = Counter(k for s in {s.client: s for s, _, _ in left}.values() for k, _ in s.members)
+    used = []
+    for s, name, place in left:
+        shared = [k for k, _ in s.members if owners[k] > 1]
+        if shared:
+            lines.append(f"{name} holds client {shared[0]!r}, and so does another: it is left out")
+        else:
+            used.append(place)
+    return used, lines
+
+
+def _agreement(s: ClientSummary) -> tuple[Any, ...]:
+    """What all clients must agree on, as one value that can be compared."""
+    agreed = (repr(_compared(getattr(s, what))) for what in SUMMARIES.agreed)
+    return (s.groups.fingerprint, *agreed)
 
 
 def shape_of(summaries: Sequence[ClientSummary]) -> Shape | None:
@@ -129,30 +222,30 @@ def _shown(value: Any) -> str:
     return f"{value.fingerprint[:8]}.." if isinstance(value, Shape) else f"{value!r:.60}"
 
 
-def _check_range(summaries: Sequence[ClientSummary]) -> None:
-    """Refuse scores that their own definition rules out.
+def out_of_range(s: ClientSummary, name: str) -> str | None:
+    """Why the scores cannot be what their own definition allows, or None if they can.
 
     For example 1 - p lies in [0, 1] for a probability p, and |y - f| is never negative. Residuals
     are scores less b(x), which lies between the sums of the negative and of the positive
     coefficients of the shape, and they may have been rounded up.
+
+    - `name`: What the text calls the summary.
     """
-    first = summaries[0]
     try:
-        score: Any = scores.from_name(first.score, first.parameters)
+        score: Any = scores.from_name(s.score, s.parameters)
     except GCFCPError:
-        return  # This score is the caller's own, and its range is not known here.
+        return None  # This score is the caller's own, and its range is not known here.
     least, most = float(score.lower), float(score.upper)
-    if first.shape is not None:
-        least -= math.fsum(c for c in first.shape.coefficients if c > 0)
-        most -= math.fsum(c for c in first.shape.coefficients if c < 0)
+    if s.shape is not None:
+        least -= math.fsum(c for c in s.shape.coefficients if c > 0)
+        most -= math.fsum(c for c in s.shape.coefficients if c < 0)
         most += 2.0 ** (1 - ROUNDED_BITS) * abs(most)
-    kind = "scores" if first.shape is None else "residuals"
-    for s in summaries:
-        finite = s.values[np.isfinite(s.values)] if first.shape is not None else s.values
-        low, high = finite.min(initial=most), finite.max(initial=least)
-        if low < least or high > most:
-            raise GCFCPError(
-                f"{s.client} has {kind} from {low:.6g} to {high:.6g}, but score {s.score!r} only "
-                f"takes {kind} from {least:g} to {most:g}: find out how this client computed its "
-                "scores"
-            )
+    kind = "scores" if s.shape is None else "residuals"
+    finite = s.values[np.isfinite(s.values)] if s.shape is not None else s.values
+    low, high = finite.min(initial=most), finite.max(initial=least)
+    if least <= low and high <= most:
+        return None
+    return (
+        f"{name} has {kind} from {low:.6g} to {high:.6g}, but score {s.score!r} only takes {kind} "
+        f"from {least:g} to {most:g}: find out how this client computed its scores"
+    )

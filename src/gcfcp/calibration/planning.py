@@ -23,6 +23,8 @@ import numpy as np
 from gcfcp import checks
 from gcfcp.arrays import Bools
 from gcfcp.calibration import remedies
+from gcfcp.calibration.admission import MAX_ATOMS, Admission, Aggregates
+from gcfcp.calibration.clients import twin_text
 from gcfcp.calibration.correction import THEOREM_2, Correction
 from gcfcp.calibration.mixture import Mixture
 from gcfcp.calibration.problem import Problem, problem_of, shares_of
@@ -64,6 +66,8 @@ class GroupPlan:
     growth: float | None  # The factor by which all clients must grow; None if none is enough.
     least_alpha: float  # An alpha of three digits at which it is surely finite on its own.
     withheld: int = 0  # By group: how many records of it may be withheld.
+    largest_client: str | None = None  # The client with the largest share of its weight.
+    largest_share: float = 0.0  # That share, suppressed records included.
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,8 @@ class Plan:
         lines = [
             f"alpha={self.alpha:g}; {self.correction}",
             *(
-                f"  {g.group}: {g.records:,} records, weight {g.weight:.4f}: {_state(g)}"
+                f"  {g.group}: {g.records:,} records, weight {g.weight:.4f}{self._most(g)}: "
+                f"{_state(g)}"
                 for g in self.groups
             ),
         ]
@@ -103,6 +108,12 @@ class Plan:
         lines += [f"  * {note}" for note in self.notes]
         lines += [f"  ! {s}" for s in self.screening if s.flagged]
         return "\n".join([*lines, *(f"  -> {a}" for a in self.advice)])
+
+    def _most(self, group: GroupPlan) -> str:
+        """Which client has the largest share of the group, if there are several clients."""
+        if group.largest_client is None or len(self.clients) == 1:
+            return ""
+        return f" ({group.largest_share:.1%} from {group.largest_client})"
 
 
 def _state(group: GroupPlan) -> str:
@@ -130,13 +141,26 @@ def plan(
     delta: float | None = None,
     shape: Any = None,
     confidence: float | None = None,
+    aggregates: Aggregates = (),
+    round: str | None = None,
+    max_atoms: int | None = MAX_ATOMS,
 ) -> Plan:
     """Which thresholds would be infinite, why, how many records are missing, and what would help.
 
-    The arguments are those of `calibrate`. No warning is given: the plan says everything.
+    The arguments are those of `calibrate`. No warning is given: the plan says everything, and which
+    client has the largest share of each group.
     """
     problem = problem_of(
-        summaries, alpha, mixture, merge, delta, rule, correction, shape, confidence
+        summaries,
+        alpha,
+        mixture,
+        merge,
+        delta,
+        rule,
+        correction,
+        shape,
+        confidence,
+        Admission.of(aggregates, round, max_atoms=max_atoms),
     )
     table = solve_table(problem)
     records = atom_records(problem, table)
@@ -148,9 +172,13 @@ def plan(
         clients=_client_plans(problem),
         groups=_group_plans(problem),
         atoms=records,
-        notes=(*_note_on_the_mixture(problem), *_note_on_the_groups(problem)),
+        notes=(
+            *_note_on_the_mixture(problem),
+            *_note_on_the_groups(problem),
+            *map(twin_text, made.twins),
+        ),
         advice=_advice(problem, table, records),
-        screening=screen(problem.summaries),
+        screening=screen(problem.summaries, aggregates=problem.admission.aggregates),
         unseen_site=_unseen(made),
         by=problem.by,
     )
@@ -178,6 +206,7 @@ def _group_plans(problem: Problem) -> tuple[GroupPlan, ...]:
     charge = problem.charged.most / weights.unit * problem.sizes.n.sum()
     alone = problem.finite_alone
     tried: dict[Fraction, Bools] = {}
+    largest = {found.group: found for found in problem.largest_shares}
     plans = []
     for g, name in enumerate(problem.groups.names):
         withheld = int(tally.suppressed[:, g].sum()) if problem.by == "group" else 0
@@ -198,6 +227,8 @@ def _group_plans(problem: Problem) -> tuple[GroupPlan, ...]:
                     float(problem.alpha) if alone[g] else 1.0,
                 ),
                 withheld=withheld,
+                largest_client=largest[name].client if name in largest else None,
+                largest_share=largest[name].share if name in largest else 0.0,
             )
         )
     return tuple(plans)

@@ -73,6 +73,7 @@ import numpy as np
 from gcfcp import checks
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.calibration import mixture as mixtures
+from gcfcp.calibration.admission import Admission, LargestShare, largest_shares
 from gcfcp.calibration.clients import in_order, shape_of
 from gcfcp.calibration.confidence import exact_groups, finite_with_confidence
 from gcfcp.calibration.correction import (
@@ -88,7 +89,7 @@ from gcfcp.calibration.mixture import Mixture
 from gcfcp.calibration.pooling import Pool, pool_of, recompressed
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups, imbalances
-from gcfcp.shape import Shape, as_shape, source_of
+from gcfcp.shape import Shape, as_shape
 from gcfcp.solver import Coreset, combined
 from gcfcp.summary import ClientSummary
 from gcfcp.thresholds import Simultaneous
@@ -104,12 +105,18 @@ RULES = ("simultaneous", "max")
 _ROUNDING = 2.0**-44
 
 
-def shares_of(summaries: Sequence[ClientSummary], mixture: Mixture) -> list[Fraction]:
+def shares_of(
+    summaries: Sequence[ClientSummary], mixture: Mixture, admission: Admission | None = None
+) -> list[Fraction]:
     """pi_k of each summary as an exact fraction, in the order of the summaries.
 
-    With the mixture "uniform" an aggregate of K_R members counts as K_R clients.
+    With the mixture "uniform" an aggregate counts as so many clients as the server says.
     """
-    parts = [mixtures.Part(s.client, len(s.members), s.n) for s in summaries]
+    sites = [1] * len(summaries)
+    if mixture == "uniform":
+        known = admission or Admission()
+        sites = [known.sites(s, "mixture 'uniform'") for s in summaries]
+    parts = [mixtures.Part(s.client, k, s.n) for s, k in zip(summaries, sites, strict=True)]
     return mixtures.shares(parts, mixture)
 
 
@@ -274,6 +281,12 @@ class Problem:
     hopeless: Bools | None  # (G,): Which groups suppressed records leave without a threshold.
     slack: Floats  # (a,): The certified error of each atom of the pool, in units of weight.
     delta: float | None  # The delta of the recompression; None if the centroids were pooled.
+    admission: Admission  # What the server lets in.
+
+    @property
+    def largest_shares(self) -> tuple[LargestShare, ...]:
+        """The client with the largest share of the weight of each group."""
+        return largest_shares(*_held(self.summaries, self.tally, self.weights))
 
     @property
     def groups(self) -> Groups:
@@ -307,8 +320,12 @@ def problem_of(
     correction: str = "sharp",
     shape: Any = None,
     confidence: float | None = None,
+    admission: Admission | None = None,
 ) -> Problem:
-    """The problem that these summaries pose. The arguments are those of `calibrate`."""
+    """The problem that these summaries pose. The arguments are those of `calibrate`.
+
+    - `admission`: What the server lets in; `calibrate` has its parts as arguments of their own.
+    """
     exact_alpha = checks.alpha(alpha)
     checks.choice("merge", merge, *MERGES)
     checks.choice("correction", correction, *CORRECTIONS)
@@ -317,12 +334,16 @@ def problem_of(
             f"delta={delta} belongs to a recompression: give merge='recompress' with it, or leave "
             "delta out"
         )
-    ordered = in_order(summaries)
+    admission = admission or Admission()
+    ordered = in_order(summaries, admission)
     shape = _shape_for(ordered, shape)
     rule = _rule_for(ordered[0], rule, shape, confidence)
     if confidence is not None:
         confidence = _confidence_for(ordered[0], confidence, merge, correction)
-    shares = shares_of(ordered, mixture)
+    shares = shares_of(ordered, mixture, admission)
+    if correction == "paper":
+        for s in ordered:
+            admission.sites(s, "correction 'paper'")
     sizes = Sizes.of(ordered, shares)
     inside = chosen(sizes, exact_alpha, rule, correction)
     if confidence is not None:
@@ -330,6 +351,9 @@ def problem_of(
     rates = _rates(ordered, shares, inside)
     weights = Weights.of(rates, exact_alpha, divided=not inside.all())
     pool, tally = pool_of(ordered), Tally.of(ordered)
+    admission.check_shares(*_held(ordered, tally, weights))
+    if rule == "simultaneous":
+        admission.check_atoms(ordered, len(pool.membership))
     if shape is not None and ordered[0].by == "atom":
         pool = pool.less(shape)
     slack = pool.by_atom(pool.cell_errors, weights.rate)
@@ -397,7 +421,20 @@ def problem_of(
         hopeless=hopeless,
         slack=slack,
         delta=delta,
+        admission=admission,
     )
+
+
+def _held(
+    summaries: Sequence[ClientSummary], tally: Tally, weights: Weights
+) -> tuple[list[str], Groups, Floats, Ints]:
+    """The clients, the groups, and the weight and the records of each client in each group.
+
+    Suppressed records are counted by their bounds.
+    """
+    records = tally.described + tally.suppressed
+    names = [s.client for s in summaries]
+    return names, summaries[0].groups, weights.rate[:, None] * records, records
 
 
 def _shape_for(summaries: Sequence[ClientSummary], given: Any) -> Shape | None:
@@ -419,7 +456,7 @@ def _shape_for(summaries: Sequence[ClientSummary], given: Any) -> Shape | None:
         return shape_of(summaries)
     if shape is not None:
         for s in summaries:
-            if source_of(s.to_bytes()) in shape.sources:
+            if s.source in shape.sources:
                 raise GCFCPError(
                     f"the shape was made from this very summary of {s.client}, so that nothing "
                     "would be promised: calibrate other records, or make the shape from others"

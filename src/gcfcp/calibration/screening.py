@@ -1,20 +1,21 @@
-"""Which clients have scores that are distributed unlike all others', with a bound on false alarms.
+"""Which clients are unlike all others in scores or composition, with a bound on false alarms.
 
 Checks of a file's form cannot tell honest scores from invented ones. What a server can see is that
-a client's scores are distributed unlike those of all other clients in the same atoms. Rob-FCP (Kang
-et al., "Certifiably Byzantine-robust federated conformal prediction", ICML 2024) compares clients
-by the distance of their score histograms and leaves out the farthest. Here no client is left out,
-because sites that differ are what group-conditional calibration is for. A client is flagged, the
-plan and the report say so, and people decide.
+a client's scores are distributed unlike those of all other clients in the same atoms, or that a
+group is many times as common at a client as at the others. Rob-FCP (Kang et al., "Certifiably
+Byzantine-robust federated conformal prediction", ICML 2024) compares clients by the distance of
+their score histograms and leaves out the farthest. Here no client is left out, because sites that
+differ are what group-conditional calibration is for. A client is flagged, the plan and the report
+say so, and people decide.
 
-The statistic. In an atom, client k has the score distribution F_k, and R_k is the plain average of
-F_j over the other clients that have the atom. F^ and R^ are the same for the digests, e_k is the
-certified error of client k's digest, and D_k = sup |F^_k - R^_k| is the distance between digests. C
-is the number of pairs (client, atom) that can be compared, because another client has the atom too.
-By the inequality of Dvoretzky, Kiefer, Wolfowitz and Massart and a union bound over these pairs,
-with probability at least 1 - level all of them satisfy
+The statistic of scores. In an atom, client k has the score distribution F_k, and R_k is the plain
+average of F_j over the other clients that have the atom. F^ and R^ are the same for the digests,
+e_k is the certified error of client k's digest, and D_k = sup |F^_k - R^_k| is the distance between
+digests. C is the number of pairs (client, atom) that can be compared, because another client has
+the atom too. By the inequality of Dvoretzky, Kiefer, Wolfowitz and Massart and a union bound over
+these pairs, with probability at least 1 - level / 2 all of them satisfy
 
-    sup |F^_k - F_k| <= e_k + b_k,    b_k = sqrt(log(2 C / level) / (2 n_k)).
+    sup |F^_k - F_k| <= e_k + b_k,    b_k = sqrt(log(4 C / level) / (2 n_k)).
 
 Then, by the triangle inequality,
 
@@ -23,13 +24,35 @@ Then, by the triangle inequality,
 where j runs over the other clients. The right side is called `certain`. A client is flagged if
 `certain` exceeds the tolerance in some atom.
 
+The statistic of composition. A client decides how many of its records it puts into a group, and so
+how much it weighs there: 1 of 20 sites that declares all of its records to be of a group of 0.5 %
+has more than 9 tenths of the group. Let q_k be the probability that a record of client k is in the
+group, p_k the observed share, and R_k the plain average of q_j over the reference: the other
+clients that can have the group, but for those with fewer than a tenth of the median number of
+records, of whom too little is known. C' is the number of pairs (client, group) that can be
+compared, and L = log(6 C' / level). With probability at least 1 - level / 2 all of these hold:
+
+    q_k >= p_k - sqrt(2 p_k L / n_k),                                       called low_k,
+    q_j <= p_j + L / n_j + sqrt((L / n_j)^2 + 2 p_j L / n_j),               called high_j,
+    R_k <= mean_j p_j + sqrt(2 L sum_j high_j / n_j) / s,                   called others_k,
+
+where j runs over the s clients of the reference. The first two follow from Chernoff's bound P(p_k
+is at or beyond x) <= exp(-n_k KL(x, q_k)), which holds for independent records of different
+probabilities too (Hoeffding, 1963, theorem 1), because KL(x, q) is at least (x - q)^2 / (2 max(x,
+q)). The third is the bound of Maurer (2003) for sums of nonnegative variables with the second
+moment sum_j q_j / n_j / s^2. Suppressed records count as not in the group at client k, and as in it
+at the others. `times` is low_k / others_k, and a client is flagged if it exceeds `ratio` in some
+group. A client that has *fewer* records of a group than the others weighs less there, and is not
+flagged.
+
 False alarms. In a federation where no client's distribution is farther than `tolerance` from the
-average of the others in any atom, the probability that any client at all is flagged is at most
+average of the others in any atom, and where no group is more than `ratio` times as common at a
+client as on average in its reference, the probability that any client at all is flagged is at most
 `level`. This holds for any sizes, any number of clients, ties, and clients that differ. The records
 of a client must be independent and come from one distribution within an atom. In an aggregate of
-several clients they come from several, and for them the inequality above is not proved with the
-same constant. (Measured: 0 of 2,000 federations of alike clients had a flag; the bound is far from
-tight. tests/test_screening.py repeats it with 300.)
+several clients they come from several, and for them the inequality of scores is not proved with the
+same constant; those of composition are. (Measured: 0 of 2,000 federations of alike clients had a
+flag; the bound is far from tight. tests/test_screening.py repeats it with 300.)
 
 What a flag does not say is who is wrong. Of two clients that differ both are flagged, and many
 invented clients together make the honest ones look odd. A client that stays close to the others, or
@@ -43,13 +66,14 @@ Cost: one pass over the sorted centroids.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gcfcp import checks
-from gcfcp.arrays import Floats, Ints
+from gcfcp.arrays import Bools, Floats, Ints
+from gcfcp.calibration.admission import Admission, Aggregates
 from gcfcp.calibration.clients import in_order
 from gcfcp.calibration.pooling import Pool, pool_of
 from gcfcp.summary import ClientSummary
@@ -64,6 +88,12 @@ A distance of 0.5 means that for some score t the shares of records with a score
 by 0.5, for example 30% at one client and 80% on average at the others.
 """
 
+RATIO = 5.0
+"""A group may be so many times as common at a client as at the others without a flag.
+
+At 5 times, 1 of 20 clients of equal size has 21 % of the weight of the group.
+"""
+
 
 @dataclass(frozen=True)
 class Screening:
@@ -75,60 +105,134 @@ class Screening:
     records: int  # How many records the client has in that atom.
     distance: float  # D_k = sup |F^_k - R^_k| in that atom, between 0 and 1.
     certain: float  # The part of the distance that chance and compression cannot explain, if > 0.
-    flagged: bool  # Whether `certain` exceeds the tolerance.
+    flagged: bool  # Whether `certain` exceeds the tolerance, or `times` the ratio.
     level: float = LEVEL  # The bound on the probability of a false alarm.
+    group: str = ""  # The group in which `times` is largest; "" if no group can be compared.
+    share: float = 0.0  # The share of the client's records that is in that group.
+    others: float = 0.0  # The average share of the group at the others.
+    times: float = 0.0  # The group is surely so many times as common here as at the others.
+    odd_scores: bool = False  # Whether `certain` exceeds the tolerance.
+    odd_composition: bool = False  # Whether `times` exceeds the ratio.
 
     def __str__(self) -> str:
         if not self.flagged:
             return f"{self.client} is not far from the other clients in any atom they share"
+        found = []
+        if self.odd_scores:
+            found.append(
+                f"in {' & '.join(self.groups)} ({self.records:,} records) the distributions of "
+                f"scores differ by {self.distance:.2f}, of which {self.certain:.2f} cannot be "
+                "chance"
+            )
+        if self.odd_composition:
+            found.append(
+                f"{self.share:.1%} of its records are in group {self.group!r}, against "
+                f"{self.others:.1%} on average at the others, which is at least {self.times:.3g} "
+                "times as many"
+            )
         return (
-            f"{self.client} is unlike the other clients in {' & '.join(self.groups)} "
-            f"({self.records:,} records): the distributions of scores differ by {self.distance:.2f}"
-            f", of which {self.certain:.2f} cannot be chance (the probability of a false alarm is "
-            f"at most {self.level:.0%}). Sites may differ for good reasons, but another model, "
-            "another score or invented numbers would look the same: ask this client. It was not "
-            "left out"
+            f"{self.client} is unlike the other clients: {'; and '.join(found)} (the probability "
+            f"of a false alarm is at most {self.level:.0%}). Sites may differ for good reasons, "
+            "but another model, another score or invented numbers would look the same: ask this "
+            "client. It was not left out"
         )
 
 
 def screen(
-    summaries: Iterable[ClientSummary], *, level: float = LEVEL, tolerance: float = TOLERANCE
+    summaries: Iterable[ClientSummary],
+    *,
+    level: float = LEVEL,
+    tolerance: float = TOLERANCE,
+    ratio: float = RATIO,
+    aggregates: Aggregates = (),
 ) -> tuple[Screening, ...]:
     """One record for each client, in the order of the clients' names; see the module.
 
     - `level`: The largest probability of a false alarm, between 0 and 1.
     - `tolerance`: The distance that is allowed without a flag, between 0 and 1.
+    - `ratio`: How many times as common a group may be without a flag, at least 1.
+    - `aggregates`: The aggregates that may be among the summaries; see `calibrate`.
     """
     level = checks.probability("level", level)
     tolerance = checks.probability("tolerance", tolerance)
-    ordered = in_order(summaries)
+    ratio = checks.at_least("ratio", ratio, 1)
+    ordered = in_order(summaries, Admission.of(aggregates))
     pool = pool_of(ordered)
     # How many clients have the atom of each cell. A cell is one atom at one client.
     sharing = np.bincount(pool.cell_atom, minlength=len(pool.membership))[pool.cell_atom]
     distance = _distances(pool, sharing)
-    certain = _certain(pool, sharing, distance, level)
+    certain = _certain(pool, sharing, distance, level / 2)
+    composition = _Composition.of(ordered, level / 2)
     groups = ordered[0].groups
     found = []
     for k, summary in enumerate(ordered):
+        one = Screening(summary.client, 0, (), 0, 0.0, 0.0, False, level)
         own = np.flatnonzero((pool.cell_client == k) & (sharing > 1))
-        if not len(own):
-            found.append(Screening(summary.client, 0, (), 0, 0.0, 0.0, False, level))
-            continue
-        worst = int(own[np.argmax(certain[own])])
-        row = pool.membership[pool.cell_atom[worst]]
-        found.append(
-            Screening(
-                summary.client,
-                len(own),
-                groups.names_of(row),
-                int(pool.cell_counts[worst]),
-                float(distance[worst]),
-                float(certain[worst]),
-                bool(certain[worst] > tolerance),
-                level,
+        if len(own):
+            worst = int(own[np.argmax(certain[own])])
+            one = replace(
+                one,
+                atoms=len(own),
+                groups=groups.names_of(pool.membership[pool.cell_atom[worst]]),
+                records=int(pool.cell_counts[worst]),
+                distance=float(distance[worst]),
+                certain=float(certain[worst]),
+                odd_scores=bool(certain[worst] > tolerance),
             )
-        )
+        g = int(np.argmax(composition.times[k])) if composition.times.size else 0
+        if composition.times.size and composition.times[k, g] > 0:
+            times = float(composition.times[k, g])
+            one = replace(
+                one,
+                group=groups.names[g],
+                share=float(composition.share[k, g]),
+                others=float(composition.others[k, g]),
+                times=times,
+                odd_composition=times > ratio,
+            )
+        found.append(replace(one, flagged=one.odd_scores or one.odd_composition))
     return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Composition:
+    """How common each group is at each client, against the others. All arrays are (K, G)."""
+
+    share: Floats  # p_k, without suppressed records.
+    others: Floats  # The average of p_j over the reference, with suppressed records.
+    times: Floats  # low_k / others_k; 0 where nothing can be compared.
+
+    @classmethod
+    def of(cls, summaries: Sequence[ClientSummary], level: float) -> _Composition:
+        """The composition of these clients, in the groups that are not sites; see the module."""
+        G = len(summaries[0].groups.others)
+        n = np.array([s.n for s in summaries], dtype=np.float64)[:, None]
+        able: Bools = np.array([s.possible[:G] for s in summaries])
+        counts = np.array([(s.atom_counts @ s.membership)[:G] for s in summaries])
+        strange = np.array([(s.strangers or (0,) * G)[:G] for s in summaries])
+        hidden = np.array([s.suppressed_groups[:G] for s in summaries])
+        share = np.maximum(counts - strange, 0) / n
+        most = np.minimum(counts + hidden, n) / n
+        usable = able & (n >= np.median(n) / 10)
+        s = usable.sum(axis=0) - usable  # How many clients are in the reference of each pair.
+        compared = able & (s > 0)
+        L = math.log(3 * max(1, int(compared.sum())) / level)
+        low = np.maximum(share - np.sqrt(2 * share * L / n), 0.0)
+        high = np.minimum(most + L / n + np.sqrt((L / n) ** 2 + 2 * most * L / n), 1.0)
+        size = np.maximum(s, 1)
+        average = _of_others(most, usable) / size
+        moment = _of_others(high / n, usable)
+        certain = np.minimum(average + np.sqrt(2 * L * moment) / size, 1.0)
+        times = np.zeros(share.shape)
+        np.divide(low, certain, out=times, where=compared & (certain > 0))
+        return cls(share, average, times)
+
+
+def _of_others(values: Floats, usable: Bools) -> Floats:
+    """The sum of the values (K, G) over the usable clients other than each client, (K, G)."""
+    own = np.where(usable, values, 0.0)
+    total: Floats = np.maximum(own.sum(axis=0) - own, 0.0)
+    return total
 
 
 def _certain(pool: Pool, sharing: Ints, distance: Floats, level: float) -> Floats:

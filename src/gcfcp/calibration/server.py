@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -23,6 +23,8 @@ from numpy.random import Generator
 from gcfcp import checks
 from gcfcp.arrays import Floats
 from gcfcp.calibration import mixture as mixtures
+from gcfcp.calibration.admission import MAX_ATOMS, Admission, Aggregates, LargestShare
+from gcfcp.calibration.clients import twin_text, twins
 from gcfcp.calibration.confidence import confident_levels
 from gcfcp.calibration.correction import Correction
 from gcfcp.calibration.guarantees import Guarantee, guarantees_of
@@ -67,6 +69,19 @@ class Calibration:
     threshold_table: ThresholdTable = field(repr=False)
     coreset: Coreset = field(repr=False)  # The weighted scores by atom that were solved.
     problem: Problem = field(repr=False)  # What was solved, from which reasons can be told.
+    # The client with the largest share of the weight of each group.
+    largest_shares: tuple[LargestShare, ...] = field(repr=False)
+    admission: Admission = field(repr=False)  # What the server lets in.
+
+    @property
+    def round(self) -> str | None:
+        """The round that all summaries are of; None if they name none."""
+        return self.summaries[0].round
+
+    @property
+    def twins(self) -> tuple[tuple[str, ...], ...]:
+        """The names under which the same values and counts were sent, for each such content."""
+        return twins(self.summaries)
 
     @property
     def table(self) -> tuple[AtomRecord, ...]:
@@ -96,7 +111,12 @@ class Calibration:
         groups overlap; theirs is the shape that they were made with.
         """
         if self.by == "atom":
-            return fit_shape(self.summaries, self.threshold_table.alpha, self.mixture)
+            return fit_shape(
+                self.summaries,
+                self.threshold_table.alpha,
+                self.mixture,
+                aggregates=self.admission.aggregates,
+            )
         if self.used_shape is None:
             raise GCFCPError(
                 "summaries by group without a shape give none, because they do not tell how groups "
@@ -145,6 +165,7 @@ class Calibration:
             correction=self.correction.kind if correction is None else correction,
             shape=self.used_shape,
             confidence=self.confidence if confidence is None else confidence,
+            **vars(self.admission),
         )
 
     def without(self, *clients: str) -> Calibration:
@@ -152,11 +173,19 @@ class Calibration:
 
         A mixture that names weights is scaled so that the weights of the other clients add up to 1.
         """
-        return calibrate(**self._settings_without(*clients), eta=self.eta)
+        settings = self._settings_without(*clients)
+        allowed = tuple(k for k in self.admission.allow_share if k not in clients)
+        admitted = replace(self.admission, allow_share=allowed)
+        return calibrate(**settings, eta=self.eta, **vars(admitted))
 
     def table_without(self, client: str) -> ThresholdTable:
-        """The thresholds of all clients except this one, without anything else."""
-        return solve_table(problem_of(**self._settings_without(client)))
+        """The thresholds of all clients except this one, without anything else.
+
+        No share is refused here: the others have larger shares only because this client is left out
+        to see what it does.
+        """
+        admitted = replace(self.admission, max_share=None, allow_share=())
+        return solve_table(problem_of(**self._settings_without(client), admission=admitted))
 
     def _settings_without(self, *clients: str) -> dict[str, Any]:
         """The arguments of `calibrate` for all clients except these."""
@@ -206,6 +235,11 @@ def calibrate(
     eta: float = 0.1,
     shape: Any = None,
     confidence: float | None = None,
+    aggregates: Aggregates = (),
+    round: str | None = None,
+    max_share: float | None = None,
+    allow_share: Iterable[str] = (),
+    max_atoms: int | None = MAX_ATOMS,
 ) -> Calibration:
     """Thresholds of all atoms from the clients' summaries: the server's side of Algorithm 1.
 
@@ -229,13 +263,35 @@ def calibrate(
     - `confidence`: By default the promise is about the average over calibrations. With 0.95 it is
       about this very predictor: with that probability every group has a coverage of at least
       1 - alpha.
+    - `aggregates`: The names of the summaries that may stand for several clients, or a mapping from
+      each name to the number of sites that you know to be behind it, such as {"north": 3}. Any
+      other summary that says it stands for others is refused. mixture="uniform" needs the numbers.
+    - `round`: The round that every summary must be of, such as "2026Q4". Summaries of different
+      rounds are refused in any case.
+    - `max_share`: The largest share of the weight of a group that one client may have, such as 0.5.
+      A larger one is an error that names the client.
+    - `allow_share`: The names of the clients that may have more.
+    - `max_atoms`: How many combinations of groups rule "simultaneous" may be given, because it
+      takes longer than in proportion to them; None does not limit them. Rule "max" has no limit.
 
-    If some threshold is infinite, one warning says why and what would help.
+    If some threshold is infinite, one warning says why and what would help. Another one names
+    clients that sent the same content.
     """
     eta = checks.probability("eta", eta)
     problem = problem_of(
-        summaries, alpha, mixture, merge, delta, rule, correction, shape, confidence
+        summaries,
+        alpha,
+        mixture,
+        merge,
+        delta,
+        rule,
+        correction,
+        shape,
+        confidence,
+        Admission.of(aggregates, round, max_share, allow_share, max_atoms),
     )
+    for names in twins(problem.summaries):
+        warnings.warn(twin_text(names), GCFCPWarning, stacklevel=2)
     table = solve_table(problem)
     records = atom_records(problem, table)
     infinite = [r for r in records if r.reason is not None]
@@ -272,6 +328,8 @@ def calibration_of(
         threshold_table=table,
         coreset=problem.coreset,
         problem=problem,
+        largest_shares=problem.largest_shares,
+        admission=problem.admission,
     )
 
 

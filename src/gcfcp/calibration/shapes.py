@@ -19,12 +19,13 @@ import numpy as np
 
 from gcfcp import checks
 from gcfcp.arrays import Floats
+from gcfcp.calibration.admission import Admission, Aggregates
 from gcfcp.calibration.clients import in_order
 from gcfcp.calibration.mixture import Mixture
 from gcfcp.calibration.pooling import pool_of
 from gcfcp.calibration.problem import shares_of
 from gcfcp.errors import GCFCPError
-from gcfcp.shape import Shape, shortened, source_of
+from gcfcp.shape import Shape, shortened
 from gcfcp.solver import Coreset, Solver, combined
 from gcfcp.summary import ClientSummary
 
@@ -33,6 +34,9 @@ def fit_shape(
     summaries: Iterable[ClientSummary],
     alpha: float | Fraction,
     mixture: Mixture = "proportional",
+    *,
+    aggregates: Aggregates = (),
+    round: str | None = None,
 ) -> Shape:
     """The shape that fits the 1 - alpha quantiles of all groups together.
 
@@ -40,16 +44,18 @@ def fit_shape(
       records of the same clients can. With `holdout`, `summarize` makes both parts at once.
     - `alpha`: The alpha of the calibration that will use the shape.
     - `mixture`: The mixture of that calibration; see `calibrate`.
+    - `aggregates`, `round`: What may be among the summaries; see `calibrate`.
     """
+    admission = Admission.of(aggregates, round)
     exact_alpha = checks.alpha(alpha)
-    ordered = in_order(summaries)
+    ordered = in_order(summaries, admission)
     if ordered[0].by != "atom":
         raise GCFCPError(
             "a shape cannot be made from summaries by group, which do not tell how groups overlap: "
             "summarise some records by atom, for example with holdout"
         )
     pool = pool_of(ordered)
-    shares = shares_of(ordered, mixture)
+    shares = shares_of(ordered, mixture, admission)
     rate = np.array([float(p) / s.n for s, p in zip(ordered, shares, strict=True)])
     masses: Floats = rate[pool.owner] * pool.counts
     kept = np.isfinite(pool.values) & (masses > 0)
@@ -63,5 +69,5 @@ def fit_shape(
     start = np.append(np.searchsorted(atom, alive), len(atom))
     coreset = Coreset(pool.membership[alive], start, values, weights / weights.max(), 1.0)
     beta = shortened(Solver(coreset, exact_alpha).coefficients())
-    sources = tuple(source_of(s.to_bytes()) for s in ordered)
+    sources = tuple(s.source for s in ordered)
     return Shape(ordered[0].groups, tuple(beta.tolist()), sources)

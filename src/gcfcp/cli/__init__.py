@@ -1,9 +1,9 @@
 """The command line. Its commands read arguments and files, call the library, and print.
 
 The exit code is 0 if all went well, 1 if the input is wrong (one line on standard error says what),
-and 2 if a command was used wrongly. With `--json` a result is printed for programs. "-" stands for
-standard input or output. No file is overwritten without `--force`, and every file is written
-completely or not at all.
+2 if a command was used wrongly, and 3 if `--skip-bad` left files out of a result. With `--json` a
+result is printed for programs. "-" stands for standard input or output. No file is overwritten
+without `--force`, and every file is written completely or not at all.
 
 | module     | what it is for                                                     |
 |------------|--------------------------------------------------------------------|

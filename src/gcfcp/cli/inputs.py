@@ -11,9 +11,12 @@ import glob
 import os
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 from gcfcp.cli import console
 from gcfcp.errors import GCFCPError
@@ -25,6 +28,10 @@ if TYPE_CHECKING:
     from gcfcp.calibration import Mixture
     from gcfcp.prediction import Predictor
     from gcfcp.summary import ClientSummary
+
+
+LEFT_OUT = 3
+"""The exit code if a result was made, but files were left out of it."""
 
 
 def name_of(path: str, stream: str = "input") -> str:
@@ -76,14 +83,20 @@ def load_predictor(path: str) -> Predictor:
 
 def _load_all(paths: Sequence[str], load: Any) -> list[Any]:
     """Load all files; if some cannot be loaded, one line for each of them says why."""
+    loaded, wrong = _loaded(paths, load)
+    _fail_all(wrong, len(paths))
+    return [one for _, one in loaded]
+
+
+def _loaded(paths: Sequence[str], load: Any) -> tuple[list[tuple[str, Any]], list[str]]:
+    """Each file that can be loaded, with its path, and one line for each that cannot."""
     loaded, wrong = [], []
     for path in paths:
         try:
-            loaded.append(load(read(path), name_of(path)))
+            loaded.append((path, load(read(path), name_of(path))))
         except GCFCPError as error:
             wrong.append(str(error))
-    _fail_all(wrong, len(paths))
-    return loaded
+    return loaded, wrong
 
 
 def _fail_all(wrong: Sequence[str], total: int) -> None:
@@ -96,35 +109,128 @@ def _fail_all(wrong: Sequence[str], total: int) -> None:
         raise GCFCPError(wrong[0])
 
 
-def load_summaries(paths: Sequence[str], known_keys: str | None = None) -> list[ClientSummary]:
+@dataclass(frozen=True)
+class Gathered:
+    """The summaries of a command, and what was left out of them."""
+
+    summaries: list[ClientSummary]
+    aggregates: dict[str, int | None]  # The aggregates that are allowed.
+    left_out: tuple[str, ...] = ()  # The files that were left out.
+
+    def mixture(self, text: str) -> Mixture:
+        """The mixture that the user wrote, among the clients that are not left out."""
+        from gcfcp.calibration import mixture
+
+        given = mixture_of(text)
+        if not self.left_out or isinstance(given, str):
+            return given
+        console.note("the weights of the mixture are those of the clients that are left")
+        return mixture.among(given, {s.client for s in self.summaries}, "are left")
+
+    def end(self) -> None:
+        """End with the exit code that says whether files were left out."""
+        if self.left_out:
+            console.note(f"{len(self.left_out)} files were left out; the exit code is {LEFT_OUT}")
+            raise typer.Exit(LEFT_OUT)
+
+
+def load_summaries(
+    paths: Sequence[str],
+    known_keys: str | None = None,
+    aggregates: Sequence[str] | None = None,
+    round: str | None = None,
+    skip_bad: bool = False,
+) -> Gathered:
     """The summaries in these files, which must fit together.
 
     known_keys: A file with the public keys of the clients. If it is given, every summary must be
     signed with the key of its client.
+    aggregates: The aggregates that are allowed, as the user wrote them.
+    round: The round that they must be of.
+    skip_bad: Whether files that are refused are named and left out, and no error.
     """
-    from gcfcp.calibration import SUMMARIES
-    from gcfcp.summary import ClientSummary, signatures
+    from gcfcp.calibration import SUMMARIES, Admission, out_of_range, parse_aggregates, set_aside
+    from gcfcp.summary import ClientSummary
 
-    known = None if known_keys is None else signatures.load_known(known_keys)
+    verified = _verifier(known_keys)
+    allowed = parse_aggregates(aggregates or ())
+    admission = Admission.of(allowed, round)
 
     def load(data: bytes, name: str) -> ClientSummary:
         summary = ClientSummary.from_bytes(data, name)
-        if known is not None:
-            signatures.verify(data, signatures.read_signature(name), summary.client, known, name)
+        verified(data, summary.client, name)
+        if refused := admission.refusal(summary, name) or out_of_range(summary, name):
+            raise GCFCPError(refused)
         return summary
 
-    found: list[ClientSummary] = _load_all(paths, load)
-    _check_alike(paths, found, SUMMARIES)
-    return found
+    if not skip_bad:
+        found: list[ClientSummary] = _load_all(paths, load)
+        _check_alike(paths, found, SUMMARIES)
+        return Gathered(found, allowed)
+    good, bad = _loaded(paths, load)
+    used, lines = set_aside([one for _, one in good], [name_of(path) for path, _ in good])
+    for line in (*bad, *lines):
+        console.note(f"left out: {line}")
+    kept = [good[i] for i in used]
+    if not kept:
+        raise GCFCPError(f"none of the {len(paths)} files can be used")
+    names = {path for path, _ in kept}
+    return Gathered([s for _, s in kept], allowed, tuple(p for p in paths if p not in names))
 
 
-def load_audits(paths: Sequence[str]) -> list[Audit]:
-    """The audits in these files, which must fit together."""
+def load_audits(paths: Sequence[str], known_keys: str | None = None) -> list[Audit]:
+    """The audits in these files, which must fit together.
+
+    known_keys: A file with the public keys of the clients. If it is given, every audit must be
+    signed with the key of its client.
+    """
     from gcfcp.audit import AUDITS, Audit
 
-    found: list[Audit] = _load_all(paths, Audit.from_bytes)
+    verified = _verifier(known_keys)
+
+    def load(data: bytes, name: str) -> Audit:
+        audit = Audit.from_bytes(data, name)
+        verified(data, audit.client, name)
+        return audit
+
+    found: list[Audit] = _load_all(paths, load)
     _check_alike(paths, found, AUDITS)
     return found
+
+
+def verify(paths: Sequence[str], known_keys: str) -> list[tuple[str, str, Any]]:
+    """The path, the kind and the content of each file, if all are signed by their clients."""
+    from gcfcp.audit import Audit
+    from gcfcp.summary import ClientSummary
+
+    verified = _verifier(known_keys)
+
+    def load(data: bytes, name: str) -> tuple[str, str, Any]:
+        audit = data[:6] == b"GCFCPA"
+        read = Audit.from_bytes if audit else ClientSummary.from_bytes
+        one: Any = read(data, name)
+        verified(data, one.client, name)
+        return name, "audit" if audit else "summary", one
+
+    return _load_all(paths, load)
+
+
+def _verifier(known_keys: str | None) -> Callable[[bytes, str, str], None]:
+    """A function that raises a GCFCPError unless a file is signed by its client.
+
+    It gets the bytes of the file, the client that it names, and the name of the file. Without a
+    file of known keys it accepts everything.
+    """
+    from gcfcp.summary import signatures
+
+    if known_keys is None:
+        return lambda data, client, name: None
+    known = signatures.load_known(known_keys)
+
+    def verified(data: bytes, client: str, name: str) -> None:
+        signatures.verify(data, signatures.read_signature(name), client, known, name)
+
+    return verified
 
 
 def _check_alike(paths: Sequence[str], found: Sequence[Any], kind: Any) -> None:

@@ -93,6 +93,49 @@ KnownKeys = Annotated[
         "of its client is refused."
     ),
 ]
+AuditKeys = Annotated[
+    str | None,
+    typer.Option(
+        "--known-keys",
+        help="A file of clients and their public keys. An audit or a summary that is not signed "
+        "with the key of its client is refused.",
+    ),
+]
+AggregateNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--aggregate",
+        metavar="NAME[=SITES]",
+        help="A summary that may stand for several clients, with the number of its sites, such as "
+        "north=3; the option may be repeated. Any other aggregate is refused. --mixture uniform "
+        "needs the number.",
+    ),
+]
+RoundName = Annotated[
+    str | None,
+    typer.Option(
+        "--round",
+        metavar="ROUND",
+        help="The round, such as 2026Q4. A summary of another round, or of none, is refused.",
+    ),
+]
+SkipBad = Annotated[
+    bool,
+    typer.Option(
+        "--skip-bad",
+        help="Leave out files that are refused, name them, and go on with the others. Two "
+        "different files of one client are both left out. The exit code is then 3.",
+    ),
+]
+MaxAtoms = Annotated[
+    int | None,
+    typer.Option(
+        metavar="NUMBER",
+        min=1,
+        help="How many combinations of groups the rule simultaneous may be given, by default 1000. "
+        "Twice as many take four to eight times as long; the rule max needs no limit.",
+    ),
+]
 PredictorFile = Annotated[
     str, typer.Argument(metavar="PREDICTOR", help="The predictor that gcfcp calibrate wrote.")
 ]

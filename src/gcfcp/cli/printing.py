@@ -30,6 +30,8 @@ def show_summary(summary: ClientSummary, as_json: bool) -> None:
         f"  score {summary.score}{parameters}, model {summary.model or 'unnamed'}, "
         f"delta {summary.delta:g}, {summary.representative} representatives"
     )
+    if summary.round is not None or summary.date is not None:
+        console.lines(f"  round {summary.round or 'unnamed'}, date {summary.date or 'unnamed'}")
     if summary.is_aggregate:
         console.lines(
             f"  it stands for {clients(len(summary.members))}: "
@@ -76,6 +78,8 @@ def _summary_values(summary: ClientSummary) -> dict[str, Any]:
         "score": summary.score,
         "parameters": summary.parameters,
         "model": summary.model,
+        "round": summary.round,
+        "date": summary.date,
         "delta": summary.delta,
         "representative": summary.representative,
         "fingerprint": summary.groups.fingerprint,
@@ -298,7 +302,16 @@ def _number(number: Any, form: str) -> str:
 def show_plan(found: Plan) -> None:
     """Print a plan: the groups as a table, the atoms without a finite threshold, and advice."""
     console.table(
-        ["group", "threshold", "records", "weight", "charge", "missing", "least alpha"],
+        [
+            "group",
+            "threshold",
+            "records",
+            "weight",
+            "charge",
+            "missing",
+            "least alpha",
+            "most from",
+        ],
         [
             [
                 g.group,
@@ -308,6 +321,7 @@ def show_plan(found: Plan) -> None:
                 f"{g.charge:.3g}" if math.isfinite(g.charge) else "",
                 f"{g.missing:,}" if g.missing else "",
                 f"{g.least_alpha:.3g}",
+                "" if g.largest_client is None else f"{g.largest_client} {g.largest_share:.1%}",
             ]
             for g in found.groups
         ],

@@ -1,7 +1,8 @@
-"""The commands that run at the server: plan, merge, calibrate, audit-merge, report."""
+"""The commands that run where the summaries and the audits of all sites come together."""
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,7 +12,9 @@ import typer
 
 from gcfcp.cli import console, inputs, printing
 from gcfcp.cli.options import (
+    AggregateNames,
     Alpha,
+    AuditKeys,
     AuditMixtureText,
     Confidence,
     Correction,
@@ -19,14 +22,17 @@ from gcfcp.cli.options import (
     Force,
     Json,
     KnownKeys,
+    MaxAtoms,
     Merge,
     MergeWay,
     MixtureText,
     Output,
     PredictorConfidence,
     PredictorFile,
+    RoundName,
     RuleName,
     ShapeFile,
+    SkipBad,
     Summaries,
     app,
     typed,
@@ -50,28 +56,38 @@ def plan(
     shape: ShapeFile = None,
     confidence: PredictorConfidence = None,
     known_keys: KnownKeys = None,
+    aggregate: AggregateNames = None,
+    round: RoundName = None,
+    max_atoms: MaxAtoms = None,
+    skip_bad: SkipBad = False,
     as_json: Json = False,
 ) -> None:
     """Say which thresholds will be finite.
 
     Where a threshold would be infinite, it says how many records are missing and what would help.
+    It also says which site has the largest share of each group, and which sites are unlike others.
     """
     import gcfcp
 
+    loaded = inputs.load_summaries(summaries, known_keys, aggregate, round, skip_bad)
     found = gcfcp.plan(
-        inputs.load_summaries(summaries, known_keys),
+        loaded.summaries,
         alpha,
-        inputs.mixture_of(mixture),
+        loaded.mixture(mixture),
         merge.value,
         rule=rule and rule.value,
         correction=correction.value,
         shape=shape,
         confidence=confidence,
+        aggregates=loaded.aggregates,
+        max_atoms=_most_atoms(max_atoms),
     )
     if as_json:
-        console.show_json(asdict(found) | {"finite": found.finite})
+        more = {"left_out": list(loaded.left_out)} if skip_bad else {}
+        console.show_json(asdict(found) | {"finite": found.finite} | more)
     else:
         printing.show_plan(found)
+    loaded.end()
 
 
 @app.command(
@@ -88,6 +104,9 @@ def merge(
         typer.Option(help="How fine the result is; by default the largest delta of its parts."),
     ] = None,
     known_keys: KnownKeys = None,
+    aggregate: AggregateNames = None,
+    round: RoundName = None,
+    skip_bad: SkipBad = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -98,15 +117,17 @@ def merge(
     import gcfcp
 
     inputs.check_output(output, force, as_json)
-    merged = gcfcp.merge(inputs.load_summaries(summaries, known_keys), client, delta)
+    loaded = inputs.load_summaries(summaries, known_keys, aggregate, round, skip_bad)
+    merged = gcfcp.merge(loaded.summaries, client, delta, aggregates=loaded.aggregates)
     inputs.write(output, merged.to_bytes(), force)
     if as_json:
         members = [{"client": name, "n": n} for name, n in merged.members]
         console.show_json({"file": output, "members": members, **asdict(merged.disclosure)})
-        return
-    told = printing.clients(len(merged.members))
-    for line in f"{told}; {merged.disclosure}".splitlines():
-        console.note(line)
+    else:
+        told = printing.clients(len(merged.members))
+        for line in f"{told}; {merged.disclosure}".splitlines():
+            console.note(line)
+    loaded.end()
 
 
 @app.command(epilog="Example: gcfcp shape site-*.gcfcp --alpha 0.1 -o shape.json")
@@ -116,6 +137,9 @@ def shape(
     alpha: Alpha = 0.1,
     mixture: MixtureText = "proportional",
     known_keys: KnownKeys = None,
+    aggregate: AggregateNames = None,
+    round: RoundName = None,
+    skip_bad: SkipBad = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -128,17 +152,19 @@ def shape(
     import gcfcp
 
     inputs.check_output(output, force, as_json)
-    loaded = inputs.load_summaries(summaries, known_keys)
-    made = gcfcp.fit_shape(loaded, alpha, inputs.mixture_of(mixture))
+    loaded = inputs.load_summaries(summaries, known_keys, aggregate, round, skip_bad)
+    made = gcfcp.fit_shape(
+        loaded.summaries, alpha, loaded.mixture(mixture), aggregates=loaded.aggregates
+    )
     inputs.write(output, made.to_json().encode(), force)
     if as_json:
         console.show_json({"file": output, **printing.shape_values(made)})
-        return
-    for name, coefficient in zip(made.groups.names, made.coefficients, strict=True):
-        console.note(f"  {name}: {coefficient:+.6g}")
-    console.note(
-        f"made from {printing.clients(len(loaded))}; it can be used with other records of theirs"
-    )
+    else:
+        for name, coefficient in zip(made.groups.names, made.coefficients, strict=True):
+            console.note(f"  {name}: {coefficient:+.6g}")
+        count = printing.clients(len(loaded.summaries))
+        console.note(f"made from {count}; it can be used with other records of theirs")
+    loaded.end()
 
 
 @app.command(epilog="Example: gcfcp calibrate site-*.gcfcp --alpha 0.1 -o predictor.json")
@@ -168,6 +194,24 @@ def calibrate(
         ),
     ] = False,
     known_keys: KnownKeys = None,
+    aggregate: AggregateNames = None,
+    round: RoundName = None,
+    max_share: Annotated[
+        float | None,
+        typer.Option(
+            help="The largest share of the weight of a group that one site may have, such as 0.5. "
+            "If a site has more, nothing is written and the site is named."
+        ),
+    ] = None,
+    allow_share: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A site that may have more than --max-share; the option may be repeated.",
+        ),
+    ] = None,
+    max_atoms: MaxAtoms = None,
+    skip_bad: SkipBad = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -177,19 +221,26 @@ def calibrate(
     inputs.check_output(output, force, as_json)
     if not as_json:
         console.check_tables()
-    loaded = inputs.load_summaries(summaries, known_keys)
+    loaded = inputs.load_summaries(summaries, known_keys, aggregate, round, skip_bad)
     result = gcfcp.calibrate(
-        loaded,
+        loaded.summaries,
         alpha,
-        inputs.mixture_of(mixture),
+        loaded.mixture(mixture),
         merge.value,
         rule=rule and rule.value,
         correction=correction.value,
         delta=delta,
         shape=shape,
         confidence=confidence,
+        aggregates=loaded.aggregates,
+        round=round,
+        max_share=max_share,
+        allow_share=allow_share or (),
+        max_atoms=_most_atoms(max_atoms),
     )
-    predictor = gcfcp.Predictor(loaded[0].score, result)
+    predictor = gcfcp.Predictor(loaded.summaries[0].score, result)
+    if loaded.left_out:
+        predictor.provenance["left_out"] = [os.path.basename(path) for path in loaded.left_out]
     text = predictor.to_json(coreset=coreset)
     inputs.write(output, text.encode(), force)
     if '\n "covers": "seen"' in text:
@@ -207,10 +258,12 @@ def calibrate(
                 "correction": asdict(result.correction),
                 "guarantee": [asdict(g) for g in result.guarantee],
                 "table": [asdict(r) for r in result.atoms],
+                "largest_shares": [asdict(s) for s in result.largest_shares],
             }
         )
     else:
         printing.show_calibration(result)
+    loaded.end()
 
 
 @app.command(
@@ -241,6 +294,7 @@ def audit_merge(
         str | None,
         typer.Option("-o", "--output", help="A JSON file to write the result to."),
     ] = None,
+    known_keys: AuditKeys = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -257,7 +311,7 @@ def audit_merge(
     if not as_json and output != "-":
         console.check_tables()
     report = gcfcp.merge_audits(
-        inputs.load_audits(audits),
+        inputs.load_audits(audits, known_keys),
         _mixture(mixture),
         alpha,
         confidence,
@@ -302,6 +356,8 @@ def report(
     ] = None,
     mixture: AuditMixtureText = None,
     confidence: Confidence = 0.95,
+    known_keys: AuditKeys = None,
+    aggregate: AggregateNames = None,
     force: Force = False,
 ) -> None:
     """Write a report as one HTML page.
@@ -317,22 +373,68 @@ def report(
     alpha, weights = float(loaded.threshold_table.alpha), _mixture(mixture)
     found = None
     if audits:
-        found = gcfcp.merge_audits(inputs.load_audits(audits), weights, alpha, confidence)
+        found = gcfcp.merge_audits(
+            inputs.load_audits(audits, known_keys), weights, alpha, confidence
+        )
     others = {}
     for name, files in inputs.baselines(baseline or []).items():
-        other = inputs.load_audits(files)
+        other = inputs.load_audits(files, known_keys)
         beside = _beside(found, name, other) if weights is None and found else weights
         others[name] = gcfcp.merge_audits(other, beside, alpha, confidence)
+    given = inputs.load_summaries(summary, known_keys, aggregate) if summary else None
     page = render(
         loaded,
         found,
         others or None,
-        _plan_for(loaded, summary) if summary else None,
+        _plan_for(loaded, given) if given else None,
         shlex.join(["gcfcp", *typed.get()]),
     )
     inputs.write(output, page.encode(), force)
     if output != "-":
         console.note(f"open {output} in a browser")
+
+
+@app.command(epilog="Example: gcfcp verify *.gcfcp *.audit --known-keys keys.toml")
+def verify(
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help="Summaries and audits, in any order.")
+    ],
+    known_keys: Annotated[
+        str, typer.Option(help="A file of clients and their public keys (TOML).")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Say who signed these files.
+
+    It is an error if one of them is not signed with a known key of its client. The signature of a
+    file stands beside it, in a file of the same name with .sig at the end.
+    """
+    found = [
+        {
+            "file": name,
+            "kind": kind,
+            "client": one.client,
+            "n": one.n,
+            "round": getattr(one, "round", None),
+            "date": getattr(one, "date", None),
+        }
+        for name, kind, one in inputs.verify(files, known_keys)
+    ]
+    if as_json:
+        console.show_json(found)
+        return
+    for one in found:
+        when = "".join(f", {what} {one[what]}" for what in ("round", "date") if one[what])
+        console.lines(
+            f"{one['file']}: {one['kind']} of {one['n']:,} records{when}, signed by {one['client']}"
+        )
+
+
+def _most_atoms(given: int | None) -> int:
+    """The limit that the user gave, or that of the library."""
+    from gcfcp.calibration import MAX_ATOMS
+
+    return MAX_ATOMS if given is None else given
 
 
 def _mixture(text: str | None) -> Mixture | None:
@@ -354,15 +456,15 @@ def _beside(found: AuditReport, name: str, audits: Sequence[Audit]) -> Mixture:
     return found.shares
 
 
-def _plan_for(predictor: Predictor, files: Sequence[str]) -> Plan:
-    """What `plan` says of the summaries in these files, for the promise of the predictor."""
+def _plan_for(predictor: Predictor, given: inputs.Gathered) -> Plan:
+    """What `plan` says of these summaries, for the promise of the predictor."""
     import gcfcp
     from gcfcp import codec
 
     made = predictor.provenance
     correction = made.get("correction")
     return gcfcp.plan(
-        inputs.load_summaries(files),
+        given.summaries,
         float(predictor.threshold_table.alpha),
         made.get("mixture", "proportional"),
         made.get("merge", "pool"),
@@ -372,4 +474,6 @@ def _plan_for(predictor: Predictor, files: Sequence[str]) -> Plan:
         # A predictor of 0.1.0 says nothing of it, and has the paper's.
         correction=correction.get("kind", "sharp") if isinstance(correction, dict) else "paper",
         delta=made.get("recompression_delta"),
+        aggregates=given.aggregates,
+        max_atoms=None,  # The predictor exists, so that the operator has allowed its atoms.
     )

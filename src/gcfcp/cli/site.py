@@ -106,6 +106,18 @@ def summarize(
             "belongs to it is an error.",
         ),
     ] = None,
+    round: Annotated[
+        str | None,
+        typer.Option(
+            "--round",
+            metavar="ROUND",
+            help="The round that the summary is for, such as 2026Q4; a signature covers it.",
+        ),
+    ] = None,
+    date: Annotated[
+        str | None,
+        typer.Option(metavar="DAY", help="The day of the summary, such as 2026-11-17."),
+    ] = None,
     missing: MissingRows = Missing.ERROR,
     seed: Seed = None,
     randomize: Annotated[
@@ -152,6 +164,8 @@ def summarize(
             absent=absent or (),
             by=_cells(by, min_count, shape, holdout),
             shape=shape,
+            round=round,
+            date=date,
         )
         (*parts, summary), rows = tables.summarize_table(
             table,

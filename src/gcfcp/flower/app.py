@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from gcfcp import checks, codec, rounds
-from gcfcp.calibration import mixture
+from gcfcp.calibration import MAX_ATOMS, mixture, parse_aggregates
+from gcfcp.errors import GCFCPError
 from gcfcp.flower import client as client_side
 from gcfcp.flower import server as server_side
 from gcfcp.flower.client import NodeConfig
@@ -51,6 +52,9 @@ def setup_of(run: Mapping[str, Any]) -> tuple[Question, Target, Terms, Path]:
         correction=str(run.get("correction", "sharp")),
         coreset=checks.flag("coreset", run.get("coreset", False)),
         audit=checks.flag("audit", run.get("audit", False)),
+        max_share=number(run, "max-share", 0) or None,
+        allow_share=_split(str(run["allow-share"])) if run.get("allow-share") else (),
+        max_atoms=whole(run, "max-atoms", MAX_ATOMS) or None,
     )
     terms = Terms(
         deadline=number(run, "deadline", 300),
@@ -58,9 +62,24 @@ def setup_of(run: Mapping[str, Any]) -> tuple[Question, Target, Terms, Path]:
         missing=str(run.get("missing", "fail")),
         clients=read_roster(run["clients"]) if run.get("clients") else None,
         max_bytes=whole(run, "max-bytes", 64 * 2**20),
-        aggregates=run.get("aggregates", False),
+        aggregates=_aggregates(run.get("aggregates", "")),
+        round=run.get("round") or None,
     )
     return question_of(run), target, terms, Path(text(run, "output"))
+
+
+def _aggregates(given: Any) -> dict[str, int | None]:
+    """The aggregates that may answer, from text such as "north=3,south". False allows none."""
+    if given is True:
+        raise GCFCPError(
+            'aggregates=true would believe any node: name them, such as aggregates = "north=3"'
+        )
+    return parse_aggregates(_split(given)) if given else {}
+
+
+def _split(text: str) -> tuple[str, ...]:
+    """The names in a text that has commas between them."""
+    return tuple(name.strip() for name in text.split(","))
 
 
 # Flower looks for these names in the source code, so they must be plain assignments.

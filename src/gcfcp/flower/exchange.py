@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -23,6 +23,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from gcfcp import checks
+from gcfcp.calibration import Admission
 from gcfcp.errors import GCFCPError
 from gcfcp.flower import protocol
 from gcfcp.flower.protocol import Request
@@ -83,7 +84,10 @@ class Terms:
     clients: The roster: it maps the name of each client to the fingerprint of its node's key. None
     believes the name that a node gives itself.
     max_bytes: The most bytes that one reply may have.
-    aggregates: Whether a summary may stand for several clients.
+    aggregates: The summaries that may stand for several clients: their names, or a mapping from
+    each name to the number of its sites, as in `gcfcp.calibrate`.
+    round: The round that every summary must name, such as "2026Q4". None refuses those that name
+    one.
     """
 
     deadline: float = 300
@@ -91,10 +95,11 @@ class Terms:
     missing: str = "fail"
     clients: Mapping[str, str] | None = None
     max_bytes: int = 64 * 2**20
-    aggregates: bool = False
+    aggregates: Iterable[str] | Mapping[str, int | None] = ()
+    round: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "aggregates", checks.flag("aggregates", self.aggregates))
+        _ = self.admission  # What is wrong in it is said before anyone is asked.
         if not checks.is_number(self.deadline) or not 0 < self.deadline <= 7 * 24 * 3600:
             raise GCFCPError(
                 f"deadline={self.deadline} is not a number of seconds above 0, up to 604,800 (a "
@@ -109,6 +114,11 @@ class Terms:
                 f"min_clients={self.min_clients}, but the roster has {len(self.clients)} clients: "
                 "give a smaller number"
             )
+
+    @property
+    def admission(self) -> Admission:
+        """What is let in."""
+        return Admission.of(self.aggregates, self.round)
 
 
 Accept = Callable[[str | None, Outcome], Outcome]

@@ -31,7 +31,15 @@ from flwr.serverapp import Grid, ServerApp
 import gcfcp
 from gcfcp import checks, codec, report
 from gcfcp.audit import Audit, AuditReport
-from gcfcp.calibration import CORRECTIONS, MERGES, RULES, Calibration, Mixture
+from gcfcp.calibration import (
+    CORRECTIONS,
+    MAX_ATOMS,
+    MERGES,
+    RULES,
+    Admission,
+    Calibration,
+    Mixture,
+)
 from gcfcp.calibration import mixture as mixtures
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.flower import protocol
@@ -57,6 +65,7 @@ class Target:
     is an audit, the clients get them with the predictor.
     audit: Whether the clients are asked for an audit of the predictor afterwards. It is about the
     predictor's mixture.
+    max_share, allow_share, max_atoms: As in `gcfcp.calibrate`.
     """
 
     alpha: float = 0.1
@@ -67,6 +76,9 @@ class Target:
     confidence: float | None = None
     coreset: bool = False
     audit: bool = False
+    max_share: float | None = None
+    allow_share: tuple[str, ...] = ()
+    max_atoms: int | None = MAX_ATOMS
 
     def __post_init__(self) -> None:
         # What is wrong here must be said before the clients are asked, and not after it.
@@ -78,6 +90,7 @@ class Target:
             checks.probability("confidence", self.confidence)
         checks.choice("correction", self.correction, *CORRECTIONS)
         mixtures.check(self.mixture)
+        Admission.of((), None, self.max_share, self.allow_share, self.max_atoms)
 
 
 @dataclass(frozen=True)
@@ -157,8 +170,15 @@ def conduct(
 def check_mixture(target: Target, terms: Terms) -> None:
     """Refuse a mixture with weights that does not name the clients of the roster.
 
-    This can be known before anyone is asked.
+    The mixture "uniform" needs to know how many sites are behind an aggregate. All this can be
+    known before anyone is asked.
     """
+    unknown = [name for name, sites in terms.admission.aggregates.items() if sites is None]
+    if unknown and (target.mixture == "uniform" or target.correction == "paper"):
+        raise GCFCPError(
+            f"mixture 'uniform' and correction 'paper' count an aggregate as its sites: say how "
+            f'many {unknown[0]!r} has, such as aggregates = "{unknown[0]}=3"'
+        )
     if terms.clients is None or not isinstance(target.mixture, Mapping):
         return
     odd = sorted(set(target.mixture) ^ set(terms.clients))
@@ -260,8 +280,11 @@ class _Round:
             for what, theirs, ours in differences(summary, self.question)
         ):
             raise Refusal(Code.NOT_AS_ASKED, wrong)
-        if summary.is_aggregate and not self.terms.aggregates:
-            raise Refusal(Code.IS_AGGREGATE)
+        if summary.round != self.terms.round:
+            named = "no round" if summary.round is None else f"round {summary.round!r}"
+            raise Refusal(Code.NOT_AS_ASKED, f"it is a summary of {named}")
+        if refused := self.terms.admission.refusal(summary, "it"):
+            raise Refusal(Code.IS_AGGREGATE, _printable(refused))
         return summary
 
     def _accept(self, name: str | None, outcome: Outcome) -> Outcome:
@@ -350,6 +373,11 @@ class _Round:
                 rule=self.target.rule,
                 correction=self.target.correction,
                 confidence=self.target.confidence,
+                aggregates=self.terms.admission.aggregates,
+                round=self.terms.round,
+                max_share=self.target.max_share,
+                allow_share=[k for k in self.target.allow_share if k in self.taken],
+                max_atoms=self.target.max_atoms,
             )
         for warning in caught:
             self._note(str(warning.message))
@@ -381,6 +409,8 @@ class _Round:
                 calibration.mixture,
                 rule=calibration.rule,
                 confidence=calibration.confidence,
+                aggregates=self.terms.admission.aggregates,
+                max_atoms=self.target.max_atoms,
             )
         page = report.render(predictor, audit, plan=plan, command="flwr run (gcfcp.flower)")
         self._write("report.html", page.encode())
@@ -499,11 +529,16 @@ class _Round:
                 "rule": self.target.rule,
                 "correction": self.target.correction,
                 "confidence": self.target.confidence,
+                "max_share": self.target.max_share,
+                "allow_share": list(self.target.allow_share),
+                "max_atoms": self.target.max_atoms,
             },
             "terms": {
                 "deadline": terms.deadline,
                 "min_clients": terms.min_clients,
                 "missing": terms.missing,
+                "aggregates": dict(terms.admission.aggregates),
+                "round": terms.round,
                 "roster": None if terms.clients is None else dict(sorted(terms.clients.items())),
             },
             "clients": [_entry(o) for o in self.outcomes],

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+import math
 from dataclasses import asdict
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
@@ -45,7 +46,8 @@ def provenance_of(calibration: Calibration) -> dict[str, Any]:
     The entry `unlike` of a client is the text of its screening if it is flagged, and None if not.
     """
     first = calibration.summaries[0]
-    unlike = {s.client: str(s) for s in screen(calibration.summaries) if s.flagged}
+    screened = screen(calibration.summaries, aggregates=calibration.admission.aggregates)
+    unlike = {s.client: str(s) for s in screened if s.flagged}
     return {
         "alpha": calibration.alpha,
         "mixture": mixture.to_plain(calibration.mixture),
@@ -64,6 +66,13 @@ def provenance_of(calibration: Calibration) -> dict[str, Any]:
             for s in calibration.summaries
         ],
         "guarantee": [asdict(g) for g in calibration.guarantee],
+        "round": calibration.round,
+        # In whole percent, because an exact share would tell how many records a client has.
+        "largest_shares": [
+            {"group": s.group, "client": s.client, "share": math.ceil(100 * s.share) / 100}
+            for s in calibration.largest_shares
+        ],
+        "twins": [list(names) for names in calibration.twins],
     }
 
 
@@ -85,6 +94,7 @@ def _client(s: ClientSummary, share: float) -> dict[str, Any]:
         "sha256": hashlib.sha256(data).hexdigest(),
         "members": len(s.members),
         "library": s.library,
+        "date": s.date,
     }
 
 

@@ -51,7 +51,7 @@ from gcfcp.checks import Representative
 from gcfcp.digest import DigestBuilder, TDigest
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import Atoms, Groups, find_atoms
-from gcfcp.shape import as_shape, source_of
+from gcfcp.shape import as_shape
 from gcfcp.summary.cells import certain_groups, counted, possible_groups
 from gcfcp.summary.summary import BY, ClientSummary
 from gcfcp.summary.withheld import withheld
@@ -74,6 +74,8 @@ def summarize(
     shape: Any = ...,
     holdout: None = ...,
     rng: None = ...,
+    round: str | None = ...,
+    date: Any = ...,
 ) -> ClientSummary: ...
 @overload
 def summarize(
@@ -92,6 +94,8 @@ def summarize(
     shape: Any = ...,
     holdout: float,
     rng: Generator,
+    round: str | None = ...,
+    date: Any = ...,
 ) -> tuple[ClientSummary, ClientSummary]: ...
 def summarize(
     scores: ArrayLike,
@@ -109,6 +113,8 @@ def summarize(
     shape: Any = None,
     holdout: float | None = None,
     rng: Generator | None = None,
+    round: str | None = None,
+    date: Any = None,
 ) -> ClientSummary | tuple[ClientSummary, ClientSummary]:
     """Summarise the calibration scores of one client: Algorithm 1, client side.
 
@@ -136,12 +142,26 @@ def summarize(
     - `holdout`: The share of the records, drawn with `rng`, that goes into a summary of its own,
       from which a shape can be made. The result is then a pair: the shape part, by atom, and the
       level part of all other records.
+    - `round`: The round that the summary is for, such as "2026Q4". A server that calibrates a round
+      refuses summaries of another, and a signature covers it.
+    - `date`: The day on which it is made, as a date or as text such as "2026-11-17".
 
     Returns a `ClientSummary`, or a pair of them with `holdout`. The server refuses to calibrate
     summaries of different scores, models, shapes or kinds together.
     """
     making = Making(
-        groups, client, delta, representative, min_count, score, model, absent, by, shape
+        groups,
+        client,
+        delta,
+        representative,
+        min_count,
+        score,
+        model,
+        absent,
+        by,
+        shape,
+        round=round,
+        date=date,
     )
     values = checks.scores("scores", scores)
     matrix = groups.complete(membership, client) if groups.sites else groups.check(membership)
@@ -217,6 +237,8 @@ class Making:
     by: str = "atom"
     shape: Any = None  # A `Shape`, or None.
     whole: bool = True  # Whether records that cannot be described are counted.
+    round: str | None = None
+    date: Any = None  # Text, or None.
 
     def __post_init__(self) -> None:
         if not isinstance(self.groups, Groups):
@@ -231,6 +253,8 @@ class Making:
             "absent": _declared(self.groups, self.absent),
             "by": checks.choice("by", self.by, *BY),
             "shape": as_shape(self.shape, self.groups),
+            "round": None if self.round is None else checks.name("round", self.round),
+            "date": None if self.date is None else checks.day("date", self.date),
         }
         if self.by == "group" and self.min_count > 1 and self.representative == "mean":
             raise GCFCPError(
@@ -372,6 +396,8 @@ class Making:
             absent=self.absent,
             by=self.by,
             shape=self.shape,
+            round=self.round,
+            date=self.date,
             **told,
         )
 
@@ -471,8 +497,8 @@ def refuse_sources(by_atom: list[Any], membership: Bools, making: Making) -> Non
     before = replace(making, by="atom", shape=None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GCFCPWarning)
-        data = assemble([part.copy() for part in by_atom], membership, before).to_bytes()
-    if source_of(data) in making.shape.sources:
+        found = assemble([part.copy() for part in by_atom], membership, before)
+    if found.source in making.shape.sources:
         raise GCFCPError(
             f"{making.client}: the shape was made from these very records, so that nothing would "
             "be promised: give records that the shape has not seen, or use holdout"

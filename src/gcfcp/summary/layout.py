@@ -1,7 +1,7 @@
 """The bytes of a summary.
 
-A summary is a container (see `codec`) of kind b"S" and format version 1, 2 or 3. Its header has
-exactly these fields, where G is the number of groups:
+A summary is a container (see `codec`) of kind b"S" and format version 1, 2, 3 or 4. Its header
+has exactly these fields, where G is the number of groups:
 
 | field               | JSON           | what it says                                             |
 |---------------------|----------------|----------------------------------------------------------|
@@ -60,6 +60,16 @@ group is described, hidden, declared absent, or the group of another site. A gro
 described by records of which so many may not be in it, because its own would tell a small cell. It
 may have an entry in `suppressed_groups` as well: so many of its own records may not be described.
 
+Version 4 is for summaries, by atom or by group, that say which round they are for or on what day
+they were made. The header has all fields of version 3, where `by` may also be "atom", with `shape`
+null and `strangers` empty, and two more, of which at least one is not null. All bytes are covered
+by a signature, and so are these two:
+
+| field               | JSON           | what it says                                             |
+|---------------------|----------------|----------------------------------------------------------|
+| `round`             | string or null | the round that it is for, such as "2026Q4"               |
+| `date`              | string or null | the day on which it was made, such as "2026-11-17"       |
+
 The body follows without gaps. Its integers are unsigned and little-endian, w bytes each:
 
     a * ceil(G / 8) bytes   for each atom its key: G bits, one for each group, as numpy.packbits
@@ -96,7 +106,7 @@ if TYPE_CHECKING:
     from gcfcp.summary.summary import ClientSummary
 
 _KIND = b"S"
-_PLAIN, _WITH_SITES_OR_ABSENT, _BY_GROUP = 1, 2, 3
+_PLAIN, _WITH_SITES_OR_ABSENT, _BY_GROUP, _OF_A_ROUND = 1, 2, 3, 4
 
 
 def encode(summary: ClientSummary) -> bytes:
@@ -126,13 +136,17 @@ def encode(summary: ClientSummary) -> bytes:
         "width": width,
     }
     version = _PLAIN
-    if summary.groups.sites or summary.absent or summary.by == "group":
+    dated = summary.round is not None or summary.date is not None
+    if summary.groups.sites or summary.absent or summary.by == "group" or dated:
         version = _WITH_SITES_OR_ABSENT
         header |= {"sites": list(summary.groups.sites), "absent": list(summary.absent)}
-    if summary.by == "group":
+    if summary.by == "group" or dated:
         version = _BY_GROUP
         header |= {"by": summary.by, "shape": summary.shape and summary.shape.values}
         header["strangers"] = list(summary.strangers)
+    if dated:
+        version = _OF_A_ROUND
+        header |= {"round": summary.round, "date": summary.date}
     body = (
         pack(summary.membership).tobytes()
         + whole.astype("<u8").view(np.uint8).reshape(-1, 8)[:, :width].tobytes()
@@ -143,7 +157,7 @@ def encode(summary: ClientSummary) -> bytes:
 
 def unpack(data: bytes, name: str) -> tuple[dict[str, Any], memoryview]:
     """The header and the body of the bytes, with only the container checked."""
-    return codec.unpack(data, _KIND, _BY_GROUP, name)
+    return codec.unpack(data, _KIND, _OF_A_ROUND, name)
 
 
 def fields(header: dict[str, Any], body: memoryview) -> dict[str, Any]:
@@ -196,5 +210,7 @@ def fields(header: dict[str, Any], body: memoryview) -> dict[str, Any]:
         "by": header.get("by", "atom"),
         "strangers": tuple(header.get("strangers", ())),
         "shape": None if shape is None else Shape.from_values(groups, shape),
+        "round": header.get("round"),
+        "date": header.get("date"),
         "library": header["library"],
     }

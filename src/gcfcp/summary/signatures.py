@@ -12,8 +12,9 @@ A key speaks for one client. A server keeps a TOML file of the keys that it know
 
 It refuses every summary whose client is not in that file, that has no signature, that was changed
 after it was signed, or that was signed with the key of another client. So no client can speak for
-another one. A signature says nothing about whether the scores are true (see `screening`), nor which
-of two signed summaries of one client is the newer one.
+another one. One key under two names is an error, because its holder would be counted twice. A
+signature says nothing about whether the scores are true (see `screening`). Which of two signed
+summaries of one client is the newer one is known only if they name a round, which is signed too.
 
 The signed message is b"gcfcp signature 1\\0" followed by the 32 bytes of the SHA-256 of the file.
 The words in front make sure that a signature made here is not valid for anything else. A signature
@@ -128,11 +129,20 @@ def load_known(path: str | PathLike[str]) -> dict[str, tuple[str, ...]]:
     """The public keys in a server's TOML file, by client."""
     try:
         table = tomllib.loads(codec.read(path).decode())
-        return {name: _keys(name, keys) for name, keys in table.items()}
+        known = {name: _keys(name, keys) for name, keys in table.items()}
     except GCFCPError:
         raise
     except (ValueError, RecursionError) as error:
         raise GCFCPError(f"{fspath(path)} is not a file of keys: {error!s:.200}") from None
+    owner: dict[str, str] = {}
+    for name, keys in known.items():
+        for key in keys:
+            if owner.setdefault(key, name) != name:
+                raise GCFCPError(
+                    f"{fspath(path)} has key {key[:16]}.. under two names, {owner[key]!r:.60} and "
+                    f"{name!r:.60}: its holder would count twice; each client needs its own key"
+                )
+    return known
 
 
 def load_signed(paths: Iterable[str | PathLike[str]], known: KnownKeys) -> list[ClientSummary]:

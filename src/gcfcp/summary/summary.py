@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from os import PathLike, fspath
@@ -33,7 +33,7 @@ from gcfcp import checks, codec
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups, pack
-from gcfcp.shape import Shape
+from gcfcp.shape import Shape, source_of
 from gcfcp.summary import layout
 from gcfcp.summary.disclosure import Disclosure, disclosure_of
 from gcfcp.version import LIBRARY
@@ -78,6 +78,8 @@ class ClientSummary:
     # By group, for each group a bound on the described records that are not in it; see `cells`.
     strangers: tuple[int, ...] = ()
     library: str = LIBRARY  # The name and version of what made the summary.
+    round: str | None = None  # The round that it is for, such as "2026Q4", if one was named.
+    date: str | None = None  # The day on which it was made, such as "2026-11-17", if it says so.
 
     def __post_init__(self) -> None:
         _check(self)
@@ -121,6 +123,14 @@ class ClientSummary:
         """Whether this is the merged summary of several clients."""
         return self.members != ((self.client, self.n),)
 
+    @property
+    def source(self) -> str:
+        """What a shape that is made from this summary remembers of it; see `gcfcp.shape`.
+
+        The round and the date do not count: the same records in another round are the same records.
+        """
+        return source_of(layout.encode(replace(self, round=None, date=None)))
+
     def to_bytes(self) -> bytes:
         """The bytes of the summary. The same data give the same bytes, in any order of the rows."""
         return layout.encode(self)
@@ -152,8 +162,11 @@ class ClientSummary:
 def _check(s: ClientSummary) -> None:
     """Raise a GCFCPError unless everything holds that must hold between the fields of a summary."""
     checks.name("client", s.client)
-    for name in ("score", "library") + (("model",) if s.model is not None else ()):
+    stated = [name for name in ("model", "round") if getattr(s, name) is not None]
+    for name in ("score", "library", *stated):
         checks.name(name, getattr(s, name))
+    if s.date is not None and checks.day("date", s.date) != s.date:
+        raise GCFCPError(f"date={s.date!r:.60} is not text")
     for name in ("n", "min_count", "suppressed", "uncovered"):
         checks.count(name, getattr(s, name))
     if s.n < 1 or s.min_count < 1:
@@ -182,6 +195,8 @@ def _check(s: ClientSummary) -> None:
     _check_arrays(s)
     (_check_atoms if s.by == "atom" else _check_groups)(s)
     _check_possible(s)
+    if not s.is_aggregate:
+        _check_claims(s)
 
 
 def _check_arrays(s: ClientSummary) -> None:
@@ -259,6 +274,48 @@ def _check_groups(s: ClientSummary) -> None:
         raise GCFCPError("a group is hidden, or has strangers, although min_count is 1")
     if s.min_count > 1 and np.any(s.possible & ~described & ~hidden):
         raise GCFCPError("a group is neither described nor hidden nor declared absent")
+
+
+def _check_claims(s: ClientSummary) -> None:
+    """Raise a GCFCPError if more records are said to be withheld than small cells can hold.
+
+    Every summary that `summarize` makes passes. An aggregate is not judged, because its members may
+    each have a larger `min_count` m than it says.
+
+    - By atom, suppressed records lie in atoms of fewer than m records that are not described. With
+      F groups that a record may or may not be in, there are 2^F atoms, among them that of no group.
+      Beside them a site may withhold up to m records of one described atom, or describe nothing at
+      all if every atom has fewer than 2 m records.
+    - By group, a group is charged m - 1 records if it is small, and more only if other groups say
+      nearly the same (see `cells`). With one or two groups beside those to which everyone belongs,
+      that is at most 3 m - 2. A group a that holds nearly all records, and a group b that holds
+      nearly none of a's, has at most 2 m - 2 records; those are charged as 2 m - 1 and m - 1. Only
+      two groups that are nearly the same and nearly divide all records are charged all n records,
+      and then n is at most 3 m - 3. With three groups and more there are families in which a group
+      is rightly charged n records.
+    """
+    m, free = s.min_count, s.possible[: len(s.groups.others)]
+    if s.by == "group":
+        uncertain = int(np.count_nonzero(free & ~s.groups.everyone[: len(free)]))
+        claimed = max(s.suppressed_groups)
+        if uncertain <= 2 and claimed > 3 * m - 2:
+            raise GCFCPError(
+                f"{claimed:,} records of a group are said to be withheld, but with {uncertain} "
+                f"groups and min_count={m:,} there can be at most {3 * m - 2:,}"
+            )
+        return
+    atoms = 2 ** int(np.count_nonzero(free))
+    if m == 1:
+        most = 0
+    elif len(s.errors):
+        most = (m - 1) * (atoms - len(s.errors) - (s.uncovered > 0)) + m
+    else:
+        most = (2 * m - 1) * atoms
+    if s.suppressed > most:
+        raise GCFCPError(
+            f"{s.suppressed:,} records are said to be suppressed, but with {len(s.groups)} groups, "
+            f"min_count={m:,} and {len(s.errors):,} described atoms there can be at most {most:,}"
+        )
 
 
 def _check_possible(s: ClientSummary) -> None:

@@ -63,7 +63,6 @@ def setup_of(run: Mapping[str, Any]) -> tuple[Question, Target, Terms, Path]:
         clients=read_roster(run["clients"]) if run.get("clients") else None,
         max_bytes=whole(run, "max-bytes", 64 * 2**20),
         aggregates=_aggregates(run.get("aggregates", "")),
-        round=run.get("round") or None,
     )
     return question_of(run), target, terms, Path(text(run, "output"))
 

@@ -86,8 +86,6 @@ class Terms:
     max_bytes: The most bytes that one reply may have.
     aggregates: The summaries that may stand for several clients: their names, or a mapping from
     each name to the number of its sites, as in `gcfcp.calibrate`.
-    round: The round that every summary must name, such as "2026Q4". None refuses those that name
-    one.
     """
 
     deadline: float = 300
@@ -96,7 +94,6 @@ class Terms:
     clients: Mapping[str, str] | None = None
     max_bytes: int = 64 * 2**20
     aggregates: Iterable[str] | Mapping[str, int | None] = ()
-    round: str | None = None
 
     def __post_init__(self) -> None:
         _ = self.admission  # What is wrong in it is said before anyone is asked.
@@ -118,7 +115,7 @@ class Terms:
     @property
     def admission(self) -> Admission:
         """What is let in."""
-        return Admission.of(self.aggregates, self.round)
+        return Admission.of(self.aggregates)
 
 
 Accept = Callable[[str | None, Outcome], Outcome]

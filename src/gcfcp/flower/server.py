@@ -280,9 +280,6 @@ class _Round:
             for what, theirs, ours in differences(summary, self.question)
         ):
             raise Refusal(Code.NOT_AS_ASKED, wrong)
-        if summary.round != self.terms.round:
-            named = "no round" if summary.round is None else f"round {summary.round!r}"
-            raise Refusal(Code.NOT_AS_ASKED, f"it is a summary of {named}")
         if refused := self.terms.admission.refusal(summary, "it"):
             raise Refusal(Code.IS_AGGREGATE, _printable(refused))
         return summary
@@ -374,7 +371,7 @@ class _Round:
                 correction=self.target.correction,
                 confidence=self.target.confidence,
                 aggregates=self.terms.admission.aggregates,
-                round=self.terms.round,
+                round=self.question.round,
                 max_share=self.target.max_share,
                 allow_share=[k for k in self.target.allow_share if k in self.taken],
                 max_atoms=self.target.max_atoms,
@@ -538,7 +535,6 @@ class _Round:
                 "min_clients": terms.min_clients,
                 "missing": terms.missing,
                 "aggregates": dict(terms.admission.aggregates),
-                "round": terms.round,
                 "roster": None if terms.clients is None else dict(sorted(terms.clients.items())),
             },
             "clients": [_entry(o) for o in self.outcomes],

@@ -29,8 +29,8 @@ summary: audits and the repetition of a calibration need them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any

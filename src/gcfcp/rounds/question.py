@@ -31,6 +31,7 @@ class Question:
     by: "atom" or "group". By default it is "group" if min_count is above 1, because groups have
     more records than combinations of groups, and "atom" otherwise.
     shape: With by="group", the shape that the sites subtract from their scores, or None.
+    round: The round that summaries and audits must name, such as "2026Q4", or None.
     """
 
     groups: Groups
@@ -41,6 +42,7 @@ class Question:
     min_count: int = 10
     by: str | None = None
     shape: Shape | None = None
+    round: str | None = None
     parameters: Mapping[str, Any] = field(init=False)
     score_name: str = field(init=False)
 
@@ -51,6 +53,8 @@ class Question:
         checks.name("score", name)
         if self.model is not None:
             checks.name("model", self.model)
+        if self.round is not None:
+            checks.name("round", self.round)
         # As floats, 250 and 250.0 give the same bytes in a summary.
         object.__setattr__(self, "delta", checks.delta(self.delta))
         object.__setattr__(self, "representative", checks.representative(self.representative))
@@ -74,6 +78,7 @@ class Question:
             min_count=summary.min_count,
             by=summary.by,
             shape=summary.shape,
+            round=summary.round,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -88,6 +93,7 @@ class Question:
             "min_count": self.min_count,
             "by": self.by,
             "shape": self.shape and self.shape.values,
+            "round": self.round,
         }
 
     @classmethod
@@ -104,6 +110,7 @@ class Question:
                 min_count=data["min_count"],
                 by=data.get("by", "atom"),  # A server of 0.1.0 knows no other.
                 shape=None if shape is None else Shape.from_values(groups, shape),
+                round=data.get("round"),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise GCFCPError(f"this is not a question: {type(error).__name__}") from None
@@ -155,4 +162,5 @@ def _parts(asked: Question | ClientSummary) -> dict[str, Any]:
         "min_count": asked.min_count,
         "by": asked.by,
         "shape": None if asked.shape is None else asked.shape.fingerprint,
+        "round": asked.round,
     }

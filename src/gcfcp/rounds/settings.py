@@ -17,6 +17,7 @@ defaults, so that both sides can write down the same lines.
 | `min-count`      | the fewest records that a centroid may stand for                  | 10        |
 | `by`             | atom or group                                                     | (derived) |
 | `shape`          | by group: a shape or an earlier predictor, made of other records  | none      |
+| `round`          | the round that summary and audit name, such as 2026Q4             | none      |
 | `absent`         | the groups that the site cannot have, with commas                 | none      |
 | `questions`      | how many different questions are answered about a data set        | 1         |
 | `dataset`        | the name of the records in `data` or `summary`                    | its path  |
@@ -59,7 +60,7 @@ Settings = Mapping[str, Any]
 
 _QUESTION_KEYS = (
     *("groups", "score", "parameters", "model", "delta", "representative", "min-count"),
-    *("by", "shape", "absent"),
+    *("by", "shape", "round", "absent"),
 )
 _SITE_KEYS = frozenset(
     {*_QUESTION_KEYS, "data", "summary", "questions", "dataset"}
@@ -83,6 +84,7 @@ def question_of(settings: Settings) -> Question:
         min_count=whole(settings, "min-count", 10),
         by=settings.get("by") or None,
         shape=Shape.load(text(settings, "shape")) if settings.get("shape") else None,
+        round=settings.get("round") or None,
     )
 
 
@@ -178,6 +180,7 @@ def _summarise(
             absent=absent,
             by=str(question.by),
             shape=question.shape,
+            round=question.round,
         )
         (summary,), _ = tables.summarize_table(
             table,

@@ -176,6 +176,7 @@ def _summary(site: Site, agreed: Question, absent: tuple[str, ...]) -> ClientSum
             absent=absent,
             by=str(agreed.by),
             shape=agreed.shape,
+            round=agreed.round,
         )
     # A summary that was made beforehand must be exactly what is agreed on.
     if summary.client != site.client or any(differences(summary, agreed)):
@@ -206,7 +207,7 @@ def _audit(site: Site, source: Records, agreed: Question, given: Predictor, mark
         or counted.groups.fingerprint != agreed.groups.fingerprint
     ):
         raise Refusal(Code.DATA_REFUSED)
-    return replace(counted, predictor=mark, share=given.share_of(site.client))
+    return replace(counted, predictor=mark, share=given.share_of(site.client), round=agreed.round)
 
 
 def _refuse_moving(source: Records, before: str | None) -> None:

@@ -85,7 +85,7 @@ def shapes() -> dict[str, str]:
 
 
 def audits() -> dict[str, gcfcp.Audit]:
-    """Audits: with counts only, with set sizes, with suppressed cells, and with a share."""
+    """Audits: with counts only, with set sizes, with a min_count, with a share, with a round."""
     scores, membership = _rows(20)
     groups = gcfcp.Groups(["all", "f", "old"])
     return {
@@ -97,6 +97,9 @@ def audits() -> dict[str, gcfcp.Audit]:
             scores < 0.9, membership, groups=groups, client="a", min_count=4, predictor="p"
         ),
         "share": gcfcp.audit(scores < 0.9, membership, groups=groups, client="a", share=0.25),
+        "round": gcfcp.audit(
+            scores < 0.9, membership, groups=groups, client="a", round="r", date="2026-11-17"
+        ),
     }
 
 

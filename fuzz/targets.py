@@ -94,7 +94,8 @@ def container(kind: bytes, data: bytes) -> bytes:
         fields = json.loads(header)
         if isinstance(fields, dict):
             newer = (kind == b"S" and "absent" in fields) or (kind == b"A" and "share" in fields)
-            version = 3 if kind == b"S" and "by" in fields else 2 if newer else 1
+            newest = "by" if kind == b"S" else "round"
+            version = 3 if newest in fields else 2 if newer else 1
             header = _mended(flags, fields, len(body), body)
     whole = struct.pack("<5scHI", b"GCFCP", kind, version, len(header)) + header + body
     return whole + hashlib.sha256(whole).digest()

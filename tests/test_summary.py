@@ -729,6 +729,55 @@ def test_what_min_count_does_not_hide():
     assert limited.values.tolist() == [1.0]  # Nothing is rounded beyond the score's limit.
 
 
+DISCRETE = {
+    "two decimals": lambda rng: rng.integers(0, 101, 400) / 100,
+    "whole numbers": lambda rng: rng.integers(0, 5000, 400).astype(float),
+    "zeros and ones": lambda rng: rng.integers(0, 2, 400).astype(float),
+    "eighths": lambda rng: rng.integers(-80, 80, 400) / 8,
+    "large whole numbers": lambda rng: rng.integers(0, 10**6, 400).astype(float),
+    "single precision": lambda rng: rng.normal(size=400).astype(np.float32).astype(float),
+    "half precision": lambda rng: rng.normal(size=400).astype(np.float16).astype(float),
+    "twelve bits": lambda rng: rng.integers(2048, 4096, 400) / 4096,
+    "one value": lambda rng: np.full(400, rng.random()),
+}
+
+
+@pytest.mark.parametrize("by", ["atom", "group"])
+@pytest.mark.parametrize("representative", ["mean", "upper"])
+@pytest.mark.parametrize("kind", DISCRETE)
+def test_no_value_is_a_score_unless_the_disclosure_says_so(kind, representative, by):
+    """With 0.1.0, means of equal scores were sent as they are, and scores of up to 12 bits were on
+    the grid to which others were rounded."""
+    if by == "group" and representative == "mean":
+        return  # This is refused.
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        scores = DISCRETE[kind](rng)
+        membership = np.column_stack([np.ones(400, bool), rng.random((400, 2)) < 0.5])
+        s = summarize(
+            scores, membership, groups=THREE, client="k", min_count=5, by=by,
+            representative=representative,
+        )  # fmt: skip
+        assert not np.isin(s.values, scores).any()
+        zeros = np.count_nonzero((s.values > 0) & (s.values < 1e-300))
+        assert s.disclosure.exact_scores == zeros
+        assert (zeros > 0) <= (0.0 in scores)
+        limited = summarize(
+            np.clip(scores, 0, 1), membership, groups=THREE, client="k", min_count=5, by=by,
+            representative=representative, score=gcfcp.scores.THR(),
+        )  # fmt: skip
+        shown = np.isin(limited.values, np.clip(scores, 0, 1))
+        assert limited.disclosure.exact_scores >= np.count_nonzero(shown)
+        assert "can undo that" in str(limited.disclosure)
+
+
+def test_means_of_an_older_version_count_as_exact():
+    """gcfcp 0.1.0 did not round means, so that each of them may be the score of equal records."""
+    old = summarize(np.full(50, 0.1), np.ones((50, 1)), groups=Groups({"all": "TRUE"}), client="k")
+    old = replace(old, representative="mean", min_count=5)
+    assert old.disclosure.exact_scores == 1
+
+
 # --- sites as groups, and groups that a client cannot have ----------------------------------------
 
 SITES = Groups(["all", "female", "over_65"], sites=["hospital-a", "hospital-b"])

@@ -7,8 +7,8 @@
 | `stream`   | `DigestBuilder`: the digest of a stream                  |
 """
 
-from gcfcp.digest.clusters import ROUNDED_BITS
+from gcfcp.digest.clusters import ROUNDED_BITS, ROUNDED_ZERO, is_rounded
 from gcfcp.digest.stream import DigestBuilder
 from gcfcp.digest.tdigest import TDigest
 
-__all__ = ["ROUNDED_BITS", "DigestBuilder", "TDigest"]
+__all__ = ["ROUNDED_BITS", "ROUNDED_ZERO", "DigestBuilder", "TDigest", "is_rounded"]

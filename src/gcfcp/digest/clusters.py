@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gcfcp import checks
-from gcfcp.arrays import Floats
+from gcfcp.arrays import Bools, Floats
 from gcfcp.checks import Representative
 from gcfcp.errors import GCFCPError
 
@@ -33,11 +33,17 @@ Indices: TypeAlias = NDArray[np.intp]
 Compressed: TypeAlias = tuple[Floats, Floats, float, Representative, float]
 
 ROUNDED_BITS = 12
-"""How many significant bits an `upper` representative has when min_count > 1. The maximum of a
-cluster is the exact score of some record. It is therefore rounded to the next number above it that
-has so few bits, which is still an upper bound of the cluster. The relative change is about 2**-12
-on average and 2**-11 at most. A maximum of exactly 0 is rounded to 2**-1033, the smallest step
-there is, and can be recognised by that."""
+"""How finely representatives are rounded when min_count > 1. The maximum of a cluster is the exact
+score of some record, and so is its mean if all of its scores are equal. Representatives are
+therefore rounded up to the next number that has ROUNDED_BITS free significant bits and then a fixed
+tail, which has its last bit far behind them. Whole numbers, the numbers of a float16 or float32,
+and decimal fractions such as 0.35 do not end in this tail, so that a representative is no record's
+score. An upper bound of a cluster remains one. The relative change is about 2**-12 on average and
+2**-11 at most. A score of exactly 0 is rounded to about 2**-1034, half of the smallest step there
+is, and can be recognised by that."""
+
+# The tail, in units of the last free bit.
+_TAIL = 0.5 + 2.0**-30
 
 # The difference of two angles has an error of a few units in the last place. Without this slack,
 # chance would decide about a cluster that exactly meets the criterion, such as one of half of the
@@ -150,14 +156,12 @@ def compress(
     ends = _cluster_ends(sample, delta)
     if min_count > 1:
         ends = _joined_ends(sample, ends, min_count)
-    if representative == "mean":
-        means = _cluster_means(sample, ends)
-    else:
-        means = sample.values[ends - 1]
-        if min_count > 1:
-            means = np.minimum(_rounded_up(means), np.inf if limit is None else limit)
-            distinct = np.append(means[1:] != means[:-1], True)
-            means, ends = means[distinct], ends[distinct]
+    mean = representative == "mean"
+    means = _cluster_means(sample, ends) if mean else sample.values[ends - 1]
+    if min_count > 1:
+        means = np.minimum(_rounded_up(means), np.inf if limit is None else limit)
+        distinct = np.append(means[1:] != means[:-1], True)
+        means, ends = means[distinct], ends[distinct]
     weights = sample.cluster_weights(_starts(ends), ends)
     error_weight = min(inherited + _sup_error(sample, means, ends), sample.total)
     return means, weights, delta, representative, error_weight
@@ -370,16 +374,43 @@ def _weighted_means(sample: Sample, starts: Indices, ends: Indices) -> Floats:
 
 
 def _rounded_up(values: Floats) -> Floats:
-    """The next number of ROUNDED_BITS significant bits strictly above each value."""
+    """The next number with ROUNDED_BITS free bits and the tail, strictly above each value."""
     # Numbers just above -1, -2, -4, ... lie closer together than those just below.
-    _, exponent = np.frexp(np.where(values < 0, np.nextafter(values, 0.0), values))
-    # Below the smallest normal number, 2**-1022, steps do not become smaller. 0 is rounded up by
-    # one such step, because a larger step would take it above small positive values.
-    exponent = np.where(values == 0, -1021, np.maximum(exponent, -1021))
-    step = np.ldexp(1.0, exponent - ROUNDED_BITS)
-    with np.errstate(over="ignore"):  # Above the largest number comes infinity.
-        rounded: Floats = (np.floor(values / step) + 1) * step
-    return rounded
+    step = _step(np.where(values < 0, np.nextafter(values, 0.0), values))
+    low = 2.0 ** (ROUNDED_BITS - 1)  # In units of a step, numbers lie from `low` to 2 `low`.
+    with np.errstate(over="ignore", invalid="ignore"):  # Above the largest number comes infinity.
+        size = np.abs(values) / step
+        up = np.floor(size - _TAIL) + 1 + _TAIL
+        up = np.where(up > 2 * low, 2 * (low + _TAIL), up)  # Beyond it, steps are twice as wide.
+        down = np.ceil(size - _TAIL) - 1 + _TAIL
+        narrow = (down < low) & (step > _SMALLEST_STEP)  # There, steps are half as wide.
+        down = np.where(narrow, (2 * low - 1 + _TAIL) / 2, down)
+        below = np.where(down < 0, _TAIL, -down)  # Nothing lies between 0 and the smallest number.
+        rounded: Floats = np.where(values < 0, below, up) * step
+    return np.where(np.isposinf(values), values, rounded)
+
+
+def _step(values: Floats) -> Floats:
+    """The value of the last of ROUNDED_BITS significant bits.
+
+    Below the smallest normal number, 2**-1022, and at 0 the step does not become smaller.
+    """
+    exponent = np.where(values == 0, -1021, np.maximum(np.frexp(values)[1], -1021))
+    step: Floats = np.ldexp(1.0, exponent - ROUNDED_BITS)
+    return step
+
+
+_SMALLEST_STEP = 2.0 ** (-1021 - ROUNDED_BITS)
+
+ROUNDED_ZERO = _TAIL * _SMALLEST_STEP
+"""What a score of exactly 0 is rounded to."""
+
+
+def is_rounded(values: Floats) -> Bools:
+    """Which values end in the tail of rounded representatives."""
+    with np.errstate(invalid="ignore"):
+        size = np.abs(values) / _step(values)
+        return np.asarray(size - np.floor(size) == _TAIL)
 
 
 def _sup_error(sample: Sample, means: Floats, ends: Indices) -> float:

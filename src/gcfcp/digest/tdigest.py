@@ -134,8 +134,8 @@ class TDigest:
         - `representative`: "mean" or "upper".
         - `min_count`: The smallest weight of a cluster; 1 means no limit. Neighbouring clusters are
           joined until each has it. If the mass at infinity is smaller, its finite neighbours are
-          joined to it and count as +inf. With "upper", representatives are then also rounded up
-          (see `ROUNDED_BITS`).
+          joined to it and count as +inf. Representatives are then also rounded up (see
+          `ROUNDED_BITS`).
         - `limit`: A known upper limit of the values, beyond which no representative is rounded.
         """
         raw = checks.series("values", values)

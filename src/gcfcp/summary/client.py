@@ -18,11 +18,12 @@ of +inf.
 - By atom, the number of suppressed records leaves the site. It would tell how many records a small
   atom has, and therefore some records of a large atom are withheld beside them. `withheld` says
   how many, and what a reader can learn.
-- With `upper` and m > 1 every representative is rounded up, so that it does not reveal the exact
-  score of a record. There are three exceptions. A score of exactly 0 can be recognised
-  (`Disclosure.exact_scores` counts these; see `digest.ROUNDED_BITS`). A score of +inf stays +inf. A
-  representative that would pass the score's upper limit, such as 1, becomes that limit. (Residuals
-  have no such limit.)
+- With m > 1 every representative is rounded up to a number that is no record's score (see
+  `digest.ROUNDED_BITS`). There are three exceptions. A score of exactly 0 can be recognised. A
+  representative that would pass the score's upper limit, such as 1, becomes that limit, which may
+  be a record's score. `Disclosure.exact_scores` counts both. A score of +inf stays +inf. (Residuals
+  have no such limit.) Whoever knows that scores lie on a coarser grid, such as two decimals, can
+  undo the rounding.
 - A group that the client declares absent has no records there, so its bound is 0. That the client
   cannot have the group is then known to the server.
 - The number of records n_k always leaves the site, because the weight of the client depends on it.
@@ -272,11 +273,11 @@ class Making:
     def limit(self) -> float | None:
         """The upper limit of the score, which rounding must not pass, or None if there is none.
 
-        Representatives are rounded up with `upper` and a `min_count` above 1. Those of a score that
-        is never above 1 are then not rounded beyond 1. The limit is None where nothing is rounded,
+        Representatives are rounded up with a `min_count` above 1. Those of a score that is never
+        above 1 are then not rounded beyond 1. The limit is None where nothing is rounded,
         for scores without a known finite limit, and for residuals.
         """
-        if self.representative != "upper" or self.min_count <= 1 or self.shape is not None:
+        if self.min_count <= 1 or self.shape is not None:
             return None
         score = self.score
         if isinstance(score, str) and score in known_scores.NAMES:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gcfcp import checks
-from gcfcp.digest import ROUNDED_BITS
+from gcfcp import scores as known_scores
+from gcfcp.digest import ROUNDED_ZERO, is_rounded
+from gcfcp.errors import GCFCPError
 
 if TYPE_CHECKING:
     from gcfcp.summary.summary import ClientSummary
 
-# A maximum of exactly 0 is rounded up to this number.
-_ROUNDED_ZERO = 2.0 ** (-1021 - ROUNDED_BITS)
+# gcfcp 0.1.0 rounded maxima up to this number of bits, without a tail; and a score of 0 to this.
+_OLD_BITS, _OLD_ZERO = 12, 2.0**-1033
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Disclosure:
     centroids: int  # How many centroids describe them.
     smallest_atom: int  # The records of the smallest cell that is described, or 0 without any.
     smallest_centroid: int  # The records that the smallest centroid stands for, or 0 without any.
-    exact_scores: int  # How many centroids are known to be the exact score of some record.
+    exact_scores: int  # How many centroids are, or may be, the exact score of some record.
     suppressed: int  # How many records are in atoms that are too small; not told by group.
     uncovered: int  # How many records belong to no group; not told by group.
     min_count: int  # The smallest number of records that a cell or a centroid may stand for.
@@ -53,8 +56,17 @@ class Disclosure:
             f"({raw:,} bytes of scores stay)\n"
             f"  {shown}\n"
             f"  {self.centroids:,} centroids, the smallest of {self.smallest_centroid:,} records; "
-            f"{exact} a record's exact score\n"
+            f"{exact} a record's exact score{self._rounding()}\n"
             f"  {self._withheld()}{self._declared()}"
+        )
+
+    def _rounding(self) -> str:
+        """What a reader can do about rounded values."""
+        if self.min_count == 1 or not self.centroids:
+            return ""
+        return (
+            "\n  values are rounded up by at most 0.05 %: whoever knows that scores lie on a "
+            "coarser grid, such as two decimals, can undo that"
         )
 
     def _withheld(self) -> str:
@@ -113,14 +125,33 @@ def _hidden(summary: ClientSummary) -> tuple[str, ...]:
 
 
 def _exact_scores(summary: ClientSummary) -> int:
-    """How many centroids are known to be the exact score of some record.
+    """How many centroids are, or may be, the exact score of some record.
 
-    A maximum is the score of a record unless it was rounded up, and a score of 0 can be recognised
-    even then (see `digest.ROUNDED_BITS`). The mean of one record is its score. The mean of several
-    records is the score of one if all of them are equal, but nobody can tell this from the summary.
+    Without a `min_count`, a maximum is the score of a record, and the mean of one record is its
+    score. (So is the mean of several if all of them are equal, but nobody can tell this from the
+    summary.) With one, representatives are rounded (see `digest.ROUNDED_BITS`). Then a value is
+    counted if it was not rounded, as the means of gcfcp 0.1.0 were not; if it stands for a score of
+    0, which can be recognised; and if it is the upper limit of the score, at which rounding stops.
+    (The maxima of gcfcp 0.1.0 were rounded to numbers that scores with few bits can be as well.)
     """
-    if summary.representative == "mean":
-        return int(np.count_nonzero(summary.counts == 1))
+    values = summary.values
     if summary.min_count == 1:
-        return len(summary.values)
-    return int(np.count_nonzero(summary.values == _ROUNDED_ZERO))
+        mean = summary.representative == "mean"
+        return int(np.count_nonzero(summary.counts == 1)) if mean else len(values)
+    rounded = is_rounded(values)
+    if summary.representative == "upper":
+        bits = np.ldexp(np.frexp(values)[0], _OLD_BITS)
+        rounded |= bits == np.floor(bits)
+    zero = (values == ROUNDED_ZERO) | (values == _OLD_ZERO)
+    shown = (~rounded | zero | (values == _most(summary))) & np.isfinite(values)
+    return int(np.count_nonzero(shown))
+
+
+def _most(summary: ClientSummary) -> float:
+    """The upper limit of the score, if it is known and finite; NaN otherwise."""
+    try:
+        score: Any = known_scores.from_name(summary.score, summary.parameters)
+    except GCFCPError:
+        return math.nan  # This score is the caller's own.
+    limited = summary.shape is None and math.isfinite(score.upper)
+    return float(score.upper) if limited else math.nan

@@ -404,6 +404,10 @@ class Groups:
         parsed = zip(self.others, self.predicates, strict=True)
         return [parse(name, predicate) for name, predicate in parsed]
 
+    def _condition_of(self, name: str) -> str:
+        """The condition of a group, or the name of its column."""
+        return self.conditions[self.names.index(name)] or name
+
     def _check_columns(self, present: list[str]) -> None:
         """Raise an error if a group needs a column that is not among those present."""
         if self.predicates is None:
@@ -438,6 +442,13 @@ class Groups:
             column = frame.select(expr.alias("member")).to_series()
         except pl.exceptions.PolarsError as error:
             raise GCFCPError(f"group {name!r}: {first_line(error)}") from None
+        except (Exception, pl.exceptions.PanicException) as error:
+            # A panic of polars derives from BaseException, and is a defect of polars. polars has
+            # then printed lines of its own.
+            raise GCFCPError(
+                f"group {name!r}: polars cannot evaluate {self._condition_of(name)!r:.100} "
+                f"({first_line(error)}): write the condition in another way"
+            ) from None
         if column.dtype == pl.Boolean:
             return column
         if self.predicates is None and column.dtype.is_numeric():

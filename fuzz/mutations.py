@@ -184,33 +184,38 @@ def in_toml(data: bytes, chance: random.Random) -> bytes:
     return b"\n".join(lines)
 
 
-# Each call takes as many operands as it has gaps. The texts are from the list of allowed functions.
-_TEXT_CALLS = """
+# Calls of allowed functions, with a gap for each operand.
+def _listed(calls: str) -> list[str]:
+    """The calls in a text, between blanks; a dot stands for a blank inside of a call."""
+    return [call.replace("·", " ") for call in calls.split()]
+
+
+_TEXT_CALLS = _listed("""
     replace({t},'a','aaaaaaaaaa') replace({t},'','b') concat({t},{t}) concat_ws('--',{t},{t},{n})
     ({t}||{t}) ({t}+{t}) lower({t}) upper({t}) initcap({t}) reverse({t}) trim({t}) ltrim({t},'a')
     left({t},{n}) right({t},{n}) right({t},2) substr({t},{n},{n}) substring({t},2,3) nullif({t},{t})
-    coalesce({t},{t}) if({b},{t},{t}) cast({n}\xa0as\xa0varchar) {t}::varchar greatest({t},{t})
-    case\xa0{t}\xa0when\xa0{t}\xa0then\xa0{t}\xa0when\xa0{t}\xa0then\xa0{t}\xa0end
-""".split()
-_NUMBER_CALLS = """
+    coalesce({t},{t}) if({b},{t},{t}) cast({n}·as·varchar) {t}::varchar greatest({t},{t})
+    case·{t}·when·{t}·then·{t}·when·{t}·then·{t}·end
+""")
+_NUMBER_CALLS = _listed("""
     abs({n}) ceil({n}) floor({n}) round({n},3) sign({n}) sqrt({n}) cbrt({n}) exp({n}) ln({n})
     log({n},{n}) log1p({n}) pow({n},{n}) mod({n},{n}) div({n},{n}) atan2({n},{n}) degrees({n}) -{n}
     ({n}+{n}) ({n}-{n}) ({n}*{n}) ({n}/{n}) ({n}%{n}) ({n}//{n}) ({n}&1) greatest({n},{n}) pi()
     least({n},{n}) coalesce({n},{n}) nullif({n},{n}) length({t}) bit_length({t}) octet_length({t})
-    strpos({t},{t}) cast({n}\xa0as\xa0decimal({d},{d})) cast({t}\xa0as\xa0{k})
-    try_cast({t}\xa0as\xa0{k}) cast({n}\xa0as\xa0{k}) {n}::{k} date_part('dow',{t})
-    extract(epoch\xa0from\xa0date({t})) date_part('year',strptime({t},'%Y-%m-%d'))
-    case\xa0when\xa0{b}\xa0then\xa0{n}\xa0else\xa0{n}\xa0end if({b},{n},{n})
-""".split()
-_TRUTH_CALLS = """
-    ({n}>{n}) ({n}={n}) ({t}={t}) ({t}<{t}) ({b}\xa0and\xa0{b}) ({b}\xa0or\xa0{b}) not\xa0{b}
-    ({n}\xa0between\xa0{n}\xa0and\xa0{n}) ({t}\xa0in\xa0('F',{t})) ({n}\xa0in\xa0(1,{n},{n}))
-    ({n}\xa0not\xa0in\xa0(1,2,65)) ({t}\xa0like\xa0'%F_') ({t}\xa0ilike\xa0'f%')
-    ({t}\xa0rlike\xa0'{r}') regexp_like({t},'{r}') ({t}~'{r}') starts_with({t},{t})
-    ends_with({t},{t}) ({n}\xa0is\xa0null) ({b}\xa0is\xa0not\xa0distinct\xa0from\xa0{b})
-    case\xa0{n}\xa0when\xa01\xa0then\xa0{b}\xa0when\xa0{n}\xa0then\xa0{b}\xa0end
-    (date({t})>date({t},'%d.%m.%Y')) (strptime({t},'%Y')\xa0is\xa0null)
-""".split()
+    strpos({t},{t}) cast({n}·as·decimal({d},{d})) cast({t}·as·{k})
+    try_cast({t}·as·{k}) cast({n}·as·{k}) {n}::{k} date_part('dow',{t})
+    extract(epoch·from·date({t})) date_part('year',strptime({t},'%Y-%m-%d'))
+    case·when·{b}·then·{n}·else·{n}·end if({b},{n},{n})
+""")
+_TRUTH_CALLS = _listed("""
+    ({n}>{n}) ({n}={n}) ({t}={t}) ({t}<{t}) ({b}·and·{b}) ({b}·or·{b}) not·{b}
+    ({n}·between·{n}·and·{n}) ({t}·in·('F',{t})) ({n}·in·(1,{n},{n}))
+    ({n}·not·in·(1,2,65)) ({t}·like·'%F_') ({t}·ilike·'f%')
+    ({t}·rlike·'{r}') regexp_like({t},'{r}') ({t}~'{r}') starts_with({t},{t})
+    ends_with({t},{t}) ({n}·is·null) ({b}·is·not·distinct·from·{b})
+    case·{n}·when·1·then·{b}·when·{n}·then·{b}·end
+    (date({t})>date({t},'%d.%m.%Y')) (strptime({t},'%Y')·is·null)
+""")
 _ENDS = {
     "t": ("sex", "'F'", "''", "'a'"),
     "n": ("age", "x", "score", "1", "-1", "1e308", "0", "99999999999"),
@@ -227,14 +232,14 @@ def condition(chance: random.Random, kind: str = "b", depth: int = 4) -> str:
     """A random condition of the allowed functions: "b" is true or false, "n" a number, "t" text."""
     if kind not in _CALLS or depth == 0 or (depth < 4 and chance.random() < 0.25):
         return chance.choice(_ENDS[kind])
-    call = chance.choice(_CALLS[kind]).replace("\xa0", " ")
+    call = chance.choice(_CALLS[kind])
     return _GAP.sub(lambda gap: condition(chance, gap.group(1), depth - 1), call)
 
 
 def nested_condition(chance: random.Random) -> str:
-    """A condition in which one call stands inside of itself many times, as an attacker would try."""
+    """A condition in which one call stands inside of itself many times, as in an attack."""
     kind = chance.choice("tnb")
-    call = chance.choice(_CALLS[kind]).replace("\xa0", " ")
+    call = chance.choice(_CALLS[kind])
     text = chance.choice(_ENDS[kind])
     place = chance.choice(_GAP.findall(call) or [kind])
     for _ in range(chance.choice((2, 5, 10, 20, 40))):

@@ -36,12 +36,11 @@ MAX_DIGITS = 38
 # How often an argument of these functions can stand in the expression that polars makes of a call.
 _COPIES = {"nullif": 2, "extract": 3, "date_part": 3}
 _COPIES |= dict.fromkeys(("left", "right", "substr", "substring"), 3)
-_CONNECTIVES = frozenset("and or xor when then else".split())
+_CONNECTIVES = frozenset(("and", "or", "xor", "when", "then", "else"))
 _CONNECTIVE_SIZE = 3  # polars takes much longer for a long chain of these than for other operators.
 # Words that stand beside operands and before parentheses without being a function.
-_NO_OPERANDS = frozenset(
-    "not is null true false in between like ilike rlike regexp from for as".split()
-)
+_OTHER_WORDS = "not is null true false in between like ilike rlike regexp from for as"
+_NO_OPERANDS = frozenset(_OTHER_WORDS.split())
 _PATTERN_WORDS = frozenset(("rlike", "regexp"))
 _REPEATS = re.compile(r"\{\s*(\d+)\s*(?:,\s*(\d*)\s*)?\}")
 
@@ -71,9 +70,9 @@ def refuse_costly(tokens: list[tuple[str, str]]) -> None:
     size = _size(nodes)
     if size > MAX_SIZE:
         raise TooCostly(
-            f"condition becomes {size:,} words and operators with the copies that BETWEEN, IN, CASE "
-            f"and some functions make, and at most {MAX_SIZE:,} are allowed: make it shorter, nest "
-            "these less, or list constants with IN"
+            f"condition becomes {size:,} words and operators with the copies that BETWEEN, IN, "
+            f"CASE and some functions make, and at most {MAX_SIZE:,} are allowed: make it shorter, "
+            "nest these less, or list constants with IN"
         )
     made: list[tuple[int, int]] = []
     _growth(nodes, made)
@@ -330,7 +329,7 @@ def _refuse_pattern(pattern: list[Node]) -> None:
 
 
 def _refuse_wide_decimals(nodes: list[Node]) -> None:
-    """Raise TooCostly if a decimal type has digits that polars does not have, which it panics at."""
+    """Raise TooCostly if a decimal type has more digits than polars has, which makes it panic."""
     for node in nodes:
         if node.kind == "call" and node.text in ("decimal", "numeric", "dec"):
             digits = [a[0].text if len(a) == 1 else "" for a in _split(node.inside)]

@@ -12,10 +12,11 @@ the order of the groups:
     high = '"blood pressure" > 140'
 
 Nothing but `sites` may stand beside the table `[groups]`. A name has 1 to 200 characters, not all
-of them blank and none of them a control character or a line separator. A condition has at most
-4,000 characters; blanks at its ends are removed. The name of a column is written in double quotes
-if it begins with a digit, is a word of SQL such as order, or has other characters than letters,
-digits and underscores.
+of them blank and none of them a control character, a line separator or an invisible character; two
+names that look the same (Unicode's NFKC) are refused. A condition has at most 4,000 characters;
+blanks at its ends are removed. What it can cost is limited (see `costs`). The name of a column is
+written in double quotes if it begins with a digit, is a word of SQL such as order, or has other
+characters than letters, digits and underscores.
 
 A family without conditions is the one line `names = ["all", "female"]`. Whoever uses it says in
 another way which rows belong to which group.
@@ -476,6 +477,14 @@ def _checked_names(names: Any, of_sites: tuple[str, ...] = ()) -> tuple[str, ...
         if others.count(twice) == 1:
             raise GCFCPError(f"group {twice!r} is called like the group of a site: rename it")
         raise GCFCPError(f"group name {twice!r} is given twice: names must differ")
+    first: dict[str, str] = {}
+    for name in checked:
+        other = first.setdefault(checks.look(name), name)
+        if other != name:
+            raise GCFCPError(
+                f"group names {other!a:.60} and {name!a:.60} look the same, because they "
+                "differ only in how Unicode writes them: rename one of them"
+            )
     return tuple(str(name) for name in checked)
 
 

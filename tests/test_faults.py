@@ -178,7 +178,7 @@ def test_killed_at_any_moment_leaves_the_old_file_the_new_one_or_none(
         assert _whole(name, output)
         before = set(files.iterdir())
         kills = 0
-        while kills < KILLS // len(COMMANDS):
+        while kills < -(-KILLS // len(COMMANDS)):
             old = b"old" if kills % 2 else None
             output.unlink(missing_ok=True)
             if old is not None:
@@ -234,6 +234,9 @@ def test_a_full_disk_is_one_line_and_leaves_the_old_file(files: Path, name: str)
     [
         ["calibrate", "a.gcfcp", "b.gcfcp", "-o", "-"],
         ["predict", "predictor.json", "new.csv", "-o", "-"],
+        ["summarize", "a.csv", "--groups", "groups.toml", "--client", "a", "-o", "-"],
+        ["audit", "predictor.json", "a.csv", "--client", "a", "-o", "-"],
+        ["report", "predictor.json", "a.audit", "b.audit", "-o", "-"],
         ["plan", "a.gcfcp", "b.gcfcp"],
         ["inspect", "a.gcfcp", "--json"],
         ["--version"],

@@ -329,9 +329,11 @@ CHANGES = {
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "change"),
-    [*(("summarize", change) for change in CHANGES), *((c, "truncated") for c in ("predict", "audit")),
-     ("predict", "appended"), ("audit", "appended")],
-)  # fmt: skip
+    [
+        *(("summarize", change) for change in CHANGES),
+        *((name, change) for name in ("predict", "audit") for change in ("truncated", "appended")),
+    ],
+)
 def test_a_table_that_changes_while_it_is_read_is_an_error(
     site: Path, tmp_path: Path, command: str, change: str
 ) -> None:

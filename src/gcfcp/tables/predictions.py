@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -205,8 +207,14 @@ def _parquet_writer(part: Path, name: str) -> Iterator[Callable[[pl.DataFrame], 
         if failed:
             raise failed[0]
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        what = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise GCFCPError(f"cannot write {name}: {what:.300}") from None
+        raise GCFCPError(f"cannot write {name}: {_why(error)}") from None
+
+
+def _why(error: BaseException) -> str:
+    """Why polars could not write, in one line; for an error of the system, only its reason."""
+    if number := re.search(r"\(os error (\d+)\)", str(error)):
+        return os.strerror(int(number.group(1)))
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
 
 
 # What a spreadsheet takes for the beginning of a formula, as OWASP lists it. The last four are the

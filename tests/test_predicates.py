@@ -63,6 +63,7 @@ ATTACKS = {
     "decimal scale": "cast(x as decimal(10, 99)) > 1",
     "decimal zero": "cast(x as numeric(0, 0)) > 1",
     "decimal column": "x::decimal(38, 39) > 1",
+    "bytes": "cast(sex as blob) > x",
     "repetitions": "sex rlike '(a{1000}){1000}'",
     "nested repetitions": "regexp_like(sex, '((((a{100}){100}){100}){100})')",
     "pattern by pieces": "sex rlike concat('(a{10', '00}){1000}')",

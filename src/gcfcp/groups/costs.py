@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 MAX_DEPTH = 100
 """How deep parentheses and CASE may be nested. polars itself gives up a little earlier."""
@@ -42,6 +43,7 @@ _CONNECTIVE_SIZE = 3  # polars takes much longer for a long chain of these than 
 _OTHER_WORDS = "not is null true false in between like ilike rlike regexp from for as"
 _NO_OPERANDS = frozenset(_OTHER_WORDS.split())
 _PATTERN_WORDS = frozenset(("rlike", "regexp"))
+_BYTES = frozenset(("blob", "bytea", "bytes", "binary", "varbinary"))
 _REPEATS = re.compile(r"\{\s*(\d+)\s*(?:,\s*(\d*)\s*)?\}")
 
 
@@ -67,6 +69,7 @@ def refuse_costly(tokens: list[tuple[str, str]]) -> None:
     for level in _levels(nodes):
         _refuse_patterns(level)
         _refuse_wide_decimals(level)
+        _refuse_bytes(level)
     size = _size(nodes)
     if size > MAX_SIZE:
         raise TooCostly(
@@ -339,6 +342,14 @@ def _refuse_wide_decimals(nodes: list[Node]) -> None:
                     f"condition uses {node.text}({', '.join(digits):.40}): give 1 to {MAX_DIGITS} "
                     "digits, and at most as many of them after the point"
                 )
+
+
+def _refuse_bytes(nodes: list[Node]) -> None:
+    """Raise TooCostly if a value is cast to bytes, which makes some functions of polars panic."""
+    for before, node in pairwise(nodes):
+        is_type = _word(before) == "as" or (before.kind == "symbol" and before.text == ":")
+        if is_type and node.text.lower() in _BYTES:
+            raise TooCostly(f"condition casts to {node.text}: give another type, such as varchar")
 
 
 def _are_digits(precision: int, scale: int = 0, *more: int) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -162,6 +163,11 @@ def in_toml(data: bytes, chance: random.Random) -> bytes:
         return b'a = "' + mark * chance.choice((10, 100, 900)) + b'age > 1"'
     lines = data.split(b"\n")
     i = chance.randrange(len(lines))
+    if choice < 0.5:
+        made = nested_condition(chance) if choice < 0.2 else condition(chance)
+        name = f"g{chance.randrange(100)}"
+        return f"{name} = {json.dumps(made)}\n".encode()
+    choice = 2 * choice - 1
     if choice < 0.15:
         lines.insert(i, chance.choice(lines))
     elif choice < 0.2:
@@ -176,6 +182,73 @@ def in_toml(data: bytes, chance: random.Random) -> bytes:
             words.insert(j, word)
         lines[i] = b" ".join(words)
     return b"\n".join(lines)
+
+
+# Calls of allowed functions, with a gap for each operand.
+def _listed(calls: str) -> list[str]:
+    """The calls in a text, between blanks; a dot stands for a blank inside of a call."""
+    return [call.replace("·", " ") for call in calls.split()]
+
+
+_TEXT_CALLS = _listed("""
+    replace({t},'a','aaaaaaaaaa') replace({t},'','b') concat({t},{t}) concat_ws('--',{t},{t},{n})
+    ({t}||{t}) ({t}+{t}) lower({t}) upper({t}) initcap({t}) reverse({t}) trim({t}) ltrim({t},'a')
+    left({t},{n}) right({t},{n}) right({t},2) substr({t},{n},{n}) substring({t},2,3) nullif({t},{t})
+    coalesce({t},{t}) if({b},{t},{t}) cast({n}·as·varchar) {t}::varchar greatest({t},{t})
+    case·{t}·when·{t}·then·{t}·when·{t}·then·{t}·end
+""")
+_NUMBER_CALLS = _listed("""
+    abs({n}) ceil({n}) floor({n}) round({n},3) sign({n}) sqrt({n}) cbrt({n}) exp({n}) ln({n})
+    log({n},{n}) log1p({n}) pow({n},{n}) mod({n},{n}) div({n},{n}) atan2({n},{n}) degrees({n}) -{n}
+    ({n}+{n}) ({n}-{n}) ({n}*{n}) ({n}/{n}) ({n}%{n}) ({n}//{n}) ({n}&1) greatest({n},{n}) pi()
+    least({n},{n}) coalesce({n},{n}) nullif({n},{n}) length({t}) bit_length({t}) octet_length({t})
+    strpos({t},{t}) cast({n}·as·decimal({d},{d})) cast({t}·as·{k})
+    try_cast({t}·as·{k}) cast({n}·as·{k}) {n}::{k} date_part('dow',{t})
+    extract(epoch·from·date({t})) date_part('year',strptime({t},'%Y-%m-%d'))
+    case·when·{b}·then·{n}·else·{n}·end if({b},{n},{n})
+""")
+_TRUTH_CALLS = _listed("""
+    ({n}>{n}) ({n}={n}) ({t}={t}) ({t}<{t}) ({b}·and·{b}) ({b}·or·{b}) not·{b}
+    ({n}·between·{n}·and·{n}) ({t}·in·('F',{t})) ({n}·in·(1,{n},{n}))
+    ({n}·not·in·(1,2,65)) ({t}·like·'%F_') ({t}·ilike·'f%')
+    ({t}·rlike·'{r}') regexp_like({t},'{r}') ({t}~'{r}') starts_with({t},{t})
+    ends_with({t},{t}) ({n}·is·null) ({b}·is·not·distinct·from·{b})
+    case·{n}·when·1·then·{b}·when·{n}·then·{b}·end
+    (date({t})>date({t},'%d.%m.%Y')) (strptime({t},'%Y')·is·null)
+""")
+_ENDS = {
+    "t": ("sex", "'F'", "''", "'a'"),
+    "n": ("age", "x", "score", "1", "-1", "1e308", "0", "99999999999"),
+    "b": ("b", "TRUE", "FALSE", "NULL"),
+    "d": ("0", "1", "5", "38", "39", "999"),
+    "k": ("int", "bigint", "float", "date", "time", "timestamp", "boolean", "decimal(9,2)", "blob"),
+    "r": ("a{1000}", "(a{100}){100}", "[a-z]+", "(", "\\w{50}", "^F|M$", "\\p{Greek}{3}"),
+}
+_CALLS = {"t": _TEXT_CALLS, "n": _NUMBER_CALLS, "b": _TRUTH_CALLS}
+_GAP = re.compile(r"\{([tnbdkr])\}")
+
+
+def condition(chance: random.Random, kind: str = "b", depth: int = 4) -> str:
+    """A random condition of the allowed functions: "b" is true or false, "n" a number, "t" text."""
+    if kind not in _CALLS or depth == 0 or (depth < 4 and chance.random() < 0.25):
+        return chance.choice(_ENDS[kind])
+    call = chance.choice(_CALLS[kind])
+    return _GAP.sub(lambda gap: condition(chance, gap.group(1), depth - 1), call)
+
+
+def nested_condition(chance: random.Random) -> str:
+    """A condition in which one call stands inside of itself many times, as in an attack."""
+    kind = chance.choice("tnb")
+    call = chance.choice(_CALLS[kind])
+    text = chance.choice(_ENDS[kind])
+    place = chance.choice(_GAP.findall(call) or [kind])
+    for _ in range(chance.choice((2, 5, 10, 20, 40))):
+        if place != kind:
+            break
+        once = call.replace(f"{{{kind}}}", "\0", 1)
+        filled = _GAP.sub(lambda gap: chance.choice(_ENDS[gap.group(1)]), once)
+        text = filled.replace("\0", text)
+    return text if kind == "b" else f"{text} = {chance.choice(_ENDS[kind])}"
 
 
 def in_table(data: bytes, chance: random.Random) -> bytes:

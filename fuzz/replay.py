@@ -9,6 +9,7 @@ build/fuzz/TARGET/.
 from __future__ import annotations
 
 import random
+import resource
 import sys
 from pathlib import Path
 
@@ -18,7 +19,7 @@ ROOT = Path(__file__).resolve().parent
 
 
 def main(name: str, count: int, seed: int) -> None:
-    """Try `count` mutations on one target, and print how many of them were accepted."""
+    """Try `count` mutations on one target; print how many were accepted and the peak of memory."""
     chance = random.Random(seed)
     inputs = [f.read_bytes() for f in sorted((ROOT / "corpus" / name).iterdir())]
     accepted = 0
@@ -31,7 +32,8 @@ def main(name: str, count: int, seed: int) -> None:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "defect-replay").write_bytes(data)
             raise
-    print(f"{name}: {count:,} inputs, {accepted:,} accepted")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(f"{name}: {count:,} inputs, {accepted:,} accepted, {peak} MB at most")
 
 
 if __name__ == "__main__":

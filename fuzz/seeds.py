@@ -114,6 +114,14 @@ GROUPS = {
         "d = \"sex like '%F%' and coalesce(x, 0) % 2 = 0\"\n"
         'e = "cast(x as varchar) is not null"\n'
     ),
+    "calls": (
+        "a = \"length(replace(concat(sex, '-'), 'a', 'bb')) > 1 or sex rlike '^[A-Z]{1,3}$'\"\n"
+        'b = "case x when 1 then b when 2 then not b end and nullif(x, 1) between 0 and 3"\n'
+        "c = \"right(left(sex, x), 1) || substr(sex, 1, 2) in ('F', sex)\"\n"
+        "d = \"cast(x as decimal(20, 2)) > 65.5 and date_part('year', date('2020-01-01')) > x\"\n"
+    ),
+    "grows": 'a = "length(' + "replace(" * 9 + "sex" + ", 'a', 'aaaaaaaaaa')" * 9 + ') > 1"\n',
+    "copies": 'a = "' + "(" * 20 + "x" + " between 1 and 2)" * 20 + '"\n',
     "deep": "a = " + "[" * 3000 + "\n",
     "nested": 'a = "' + "(" * 900 + "age > 1" + ")" * 900 + '"\n',
 }

@@ -12,10 +12,11 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from gcfcp import checks
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import AtomLookup, Groups, find_atoms, frames, pack
 from without import run_without
@@ -89,12 +90,16 @@ def test_fingerprint_tells_definitions_apart():
 
 
 names = st.text(st.characters(blacklist_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1).filter(
-    lambda s: bool(s.strip())
+    lambda s: checks.group_name_problem(s) is None
 )
 literals = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"))
 
 
-@given(st.dictionaries(names, literals, min_size=1, max_size=4))
+def _look_different(named) -> bool:
+    return len({checks.look(name) for name in named}) == len(named)
+
+
+@given(st.dictionaries(names, literals, min_size=1, max_size=4).filter(_look_different))
 @settings(derandomize=True, deadline=None)
 def test_toml_round_trip_gives_the_same_fingerprint(family):
     sql = {name: "x = '" + text.replace("'", "''") + "'" for name, text in family.items()}
@@ -741,6 +746,7 @@ clients = st.text("abc ä'\"", min_size=1, max_size=4).filter(str.strip)
 def test_sites_survive_every_round_trip(others, sites, conditions):
     if not others and not sites:
         return
+    assume(_look_different(others) and _look_different(sites))
     groups = Groups(dict.fromkeys(others, "x > 1") if conditions else others, sites=sites)
     for again in (
         Groups.from_toml_text(groups.to_toml()),
@@ -935,3 +941,64 @@ def test_a_matrix_to_complete_has_one_column_for_each_group_or_each_other_group(
         SITES.complete([[1, 2]], "a")
     with pytest.raises(GCFCPError, match="2 columns for 4 groups"):
         SITES.check([[1, 1]])
+
+
+# --- Names that look alike -----------------------------------------------------------------------
+
+INVISIBLE = [
+    *("\u202e", "\u202a", "\u2066", "\u2069", "\u200e", "\u200f", "\u061c"),  # direction
+    *("\u200b", "\u200c", "\u200d", "\u2060", "\ufeff", "\u00ad", "\u180e"),  # no width
+    *("\u034f", "\u3164", "\u115f", "\uffa0", "\u2800", "\ufe00", "\U000e0041", "\U000e0100"),
+]
+
+
+@pytest.mark.parametrize("character", INVISIBLE, ids=lambda c: f"U+{ord(c):04X}")
+def test_invisible_characters_in_names_are_refused_and_named(character):
+    said = f"U\\+{ord(character):04X} .*: write it without"
+    with pytest.raises(GCFCPError, match=said):
+        Groups(["over_65", f"over{character}_65"])
+    with pytest.raises(GCFCPError, match=f"client=.* is not a name: .*{said}"):
+        checks.name("client", f"north{character}")
+    with pytest.raises(GCFCPError, match=said):
+        Groups.from_dict({"names": [f"a{character}"], "predicates": None, "fingerprint": "0" * 64})
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        ("caf\u00e9", "cafe\u0301"),  # composed and not
+        ("over 65", "over\u00a065"),
+        ("over 65", "over  65"),
+        ("over 65", "over 65 "),
+        ("fine", "\ufb01ne"),  # a ligature
+        ("A", "\uff21"),  # a wide letter
+        ("\u2764", "\u2764\ufe0f"),  # two forms of an emoji
+        ("\u00c5", "\u212b"),  # a letter and a unit
+    ],
+)
+def test_two_names_that_look_the_same_are_refused(pair):
+    with pytest.raises(GCFCPError, match=r"look the same.*rename one"):
+        Groups(pair)
+    for name in pair:
+        assert Groups([name]).names == (name,)
+
+
+def test_names_of_all_scripts_are_accepted():
+    named = [
+        "A",
+        "a",
+        "café",
+        "да",
+        "北京",
+        "الله",
+        "हिन्दी",
+        "\U0001f600",
+        "\u2764\ufe0f",
+        "x² > 1",
+    ]
+    assert Groups(named).names == tuple(named)
+
+
+def test_a_site_cannot_look_like_a_group():
+    with pytest.raises(GCFCPError, match="look the same"):
+        Groups(["site\u00a0a"], sites=["a"])

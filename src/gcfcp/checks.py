@@ -233,8 +233,11 @@ def name(what: str, value: Any) -> str:
     """The name of a client, a score or a model, which is shown to people and written to files.
 
     Only printable characters are allowed, because a name comes from a stranger: it must neither
-    control a terminal nor be invisible on a page.
+    control a terminal nor be invisible on a page. A character that is invisible or turns the
+    direction of writing could make two names look alike, and is named in the message.
     """
+    if isinstance(value, str) and (hidden := hidden_character(value)):
+        raise GCFCPError(f"{what}={value!r:.60} is not a name: it {hidden}")
     good = isinstance(value, str) and value.strip() and len(value) <= MAX_NAME
     if not good or not value.isprintable():
         raise GCFCPError(
@@ -255,11 +258,50 @@ def day(what: str, value: Any) -> str:
     raise GCFCPError(f"{what}={value!r:.60} is not a day: give one such as 2026-11-17")
 
 
+# Characters that are not drawn, although Unicode does not call them format characters (category
+# Cf): the combining grapheme joiner, the fillers of Hangul, two vowels of Khmer, the variation
+# selectors of Mongolian and of rare ideographs, and the blank pattern of Braille.
+_HIDDEN = frozenset([0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0])
+_HIDDEN |= {*range(0x180B, 0x1810), *range(0xFE00, 0xFE0E), *range(0xE0000, 0xE1000)}
+# Format characters that are drawn: signs of Arabic, Syriac and Kaithi that enclose numbers.
+_DRAWN = frozenset([*range(0x0600, 0x0606), 0x06DD, 0x070F, 0x0890, 0x0891, 0x08E2])
+_DRAWN |= {0x110BD, 0x110CD}
+# After an emoji, these choose its form, and keyboards type them. They are allowed, and do not count
+# when two names are compared.
+_EMOJI_FORMS = "\ufe0e\ufe0f"
+
+
+def hidden_character(text: str) -> str | None:
+    """Which invisible or direction-changing character a text has, as the end of a sentence.
+
+    None is returned if it has none. These are the characters with which two different names can
+    look the same: zero-width spaces and joiners, soft hyphens, marks and overrides of direction.
+    """
+    for character in text:
+        code = ord(character)
+        is_format = unicodedata.category(character) == "Cf" and code not in _DRAWN
+        if is_format or code in _HIDDEN:
+            name = unicodedata.name(character, "without a name")
+            return f"has the invisible character U+{code:04X} ({name}): write it without"
+    return None
+
+
+def look(text: str) -> str:
+    """What a name looks like: names that are equal here cannot be told apart on a page.
+
+    Compatible forms of characters (Unicode's NFKC), such as a no-break space for a space, several
+    blanks for one, and the forms of emojis make no difference. Capital and small letters do.
+    """
+    drawn = "".join(c for c in text if c not in _EMOJI_FORMS)
+    return " ".join(unicodedata.normalize("NFKC", drawn).split())
+
+
 def group_name_problem(value: Any) -> str | None:
     """Why the value cannot be the name of a group, as the end of a sentence, or None if it can.
 
     Groups are public and agreed on beforehand, so their names may contain characters that are not
-    printable but do no harm, such as a no-break space. Control characters are not allowed.
+    printable but do no harm, such as a no-break space. Control characters, invisible characters
+    and those that turn the direction of writing are not allowed.
     """
     if not isinstance(value, str):
         return f"is of type {type(value).__name__}, not a string"
@@ -272,7 +314,7 @@ def group_name_problem(value: Any) -> str | None:
         return "cannot be written as UTF-8"
     if categories & {"Cc", "Zl", "Zp"}:
         return "contains a control character or a line separator"
-    return None
+    return hidden_character(value)
 
 
 def listed(names: Iterable[str], limit: int = 20) -> str:

@@ -28,16 +28,29 @@ import contextlib
 import hashlib
 import json
 import math
-import os
 import re
-import secrets
 import struct
 from collections.abc import Iterator
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from gcfcp.errors import GCFCPError
+from gcfcp.files import read, write
+
+__all__ = [
+    "MALFORMED",
+    "MAX_DEPTH",
+    "explain",
+    "from_json",
+    "number",
+    "pack",
+    "plain",
+    "read",
+    "reading",
+    "to_json",
+    "unpack",
+    "unpack_with_version",
+    "write",
+]
 
 _MAGIC = b"GCFCP"
 _PREFIX = struct.Struct("<5scHI")  # The first 12 bytes: GCFCP, kind, version, length of the header.
@@ -211,39 +224,3 @@ def number(value: Any) -> float | None:
 def _refuse(constant: str) -> float:
     """Refuse NaN, Infinity and -Infinity, which JSON does not have."""
     raise ValueError(f"{constant} is not JSON")
-
-
-def read(path: str | PathLike[str]) -> bytes:
-    """The bytes of a file. If it cannot be read, a GCFCPError says why in one line."""
-    try:
-        return Path(path).read_bytes()
-    except (OSError, ValueError) as error:
-        raise GCFCPError(f"cannot read {os.fspath(path)!s:.200}: {_why(error)}") from None
-
-
-def write(path: str | PathLike[str], data: bytes, *, sync: bool = True) -> None:
-    """Write a file whole or not at all: a crash leaves the old file, or none, never half of one.
-
-    sync: Whether to wait until the bytes have reached the disk. With False the system writes them
-    at some later time, and after a power failure the file may be empty. Use it only for files that
-    are checked when they are read.
-    """
-    target = Path(path)
-    temporary = target.parent / f".gcfcp-{secrets.token_hex(8)}.part"
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            if sync:
-                os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except (OSError, ValueError) as error:
-        raise GCFCPError(f"cannot write {os.fspath(path)!s:.200}: {_why(error)}") from None
-    finally:
-        with contextlib.suppress(OSError, ValueError):
-            os.unlink(temporary)
-
-
-def _why(error: OSError | ValueError) -> str:
-    """The reason for an error of the operating system, without the path."""
-    return str(getattr(error, "strerror", None) or error)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -54,9 +56,20 @@ def run(arguments: Sequence[str]) -> None:
         typed.reset(token)
 
 
+def _end(number: int, _: FrameType | None) -> None:
+    """End the command, so that files that are half written are removed on the way out."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
 def main() -> None:
     """Run the command that the user typed, and exit with its code."""
     typed.set(tuple(sys.argv[1:]))
+    for name in ("SIGTERM", "SIGHUP"):  # Windows has no SIGHUP.
+        number = getattr(signal, name, None)
+        # A command that was started with nohup goes on when its terminal is closed.
+        if number is not None and signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, _end)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             # A name with characters that the terminal cannot show is no reason to fail.

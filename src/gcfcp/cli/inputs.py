@@ -47,7 +47,12 @@ def read(path: str) -> bytes:
 
 
 def check_output(path: str, force: bool, as_json: bool = False) -> None:
-    """Raise a GCFCPError if the result could not be written; called before any work is done."""
+    """Raise a GCFCPError if the result could not be written; called before any work is done.
+
+    Parts of files that killed commands have left beside the output are removed.
+    """
+    from gcfcp import files
+
     if path == "-":
         if as_json:
             raise GCFCPError(
@@ -57,21 +62,24 @@ def check_output(path: str, force: bool, as_json: bool = False) -> None:
     if os.path.isdir(path):
         raise GCFCPError(f"{path} is a directory: give the name of a file")
     if not force and os.path.lexists(path):
-        raise GCFCPError(f"{path} exists: give another name, or --force to overwrite it")
+        raise files.exists(path)
     if not os.path.isdir(Path(path).parent):
         raise GCFCPError(f"cannot write {path}: its directory does not exist")
+    files.sweep(Path(path).parent)
 
 
 def write(path: str, data: bytes, force: bool) -> None:
-    """Write a result to a file, completely or not at all, or to standard output."""
-    from gcfcp import codec
+    """Write a result to a file, completely or not at all, or to standard output.
+
+    Without `force`, the file must not exist even if another process has just made it.
+    """
+    from gcfcp import files
 
     if path == "-":
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return
-    check_output(path, force)
-    codec.write(path, data)
+    files.write(path, data, overwrite=force)
 
 
 def load_predictor(path: str) -> Predictor:

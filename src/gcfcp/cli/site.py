@@ -292,6 +292,14 @@ def predict(
     ] = None,
     missing: MissingRows = Missing.ERROR,
     seed: Seed = None,
+    escape_formulas: Annotated[
+        bool,
+        typer.Option(
+            "--escape-formulas",
+            help="Put a quotation mark before texts in CSV that a spreadsheet would take for a "
+            "formula.",
+        ),
+    ] = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -310,6 +318,8 @@ def predict(
             missing=missing.value,
             rng=inputs.generator_of(loaded.score, seed),
             progress=advance,
+            overwrite=force,
+            escape_formulas=escape_formulas,
         )
     if as_json:
         console.show_json({"file": output, "rows": rows.read, "dropped": rows.dropped})

@@ -11,6 +11,7 @@ an atom, the finest cell that the family can tell apart. Each atom has one thres
 | `family`     | `Groups`: names, conditions, fingerprint, the groups file       |
 | `sites`      | every site as a group: who belongs to it                        |
 | `predicates` | the SQL that a condition may use                                |
+| `costs`      | what a condition may cost at most, computed from its words      |
 | `frames`     | columns from pandas, polars, Arrow or a mapping                 |
 | `plain`      | groups without conditions, from arrays and lists                |
 | `atoms`      | the distinct rows of a membership matrix, and how to find them  |

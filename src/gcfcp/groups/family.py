@@ -12,10 +12,11 @@ the order of the groups:
     high = '"blood pressure" > 140'
 
 Nothing but `sites` may stand beside the table `[groups]`. A name has 1 to 200 characters, not all
-of them blank and none of them a control character or a line separator. A condition has at most
-4,000 characters; blanks at its ends are removed. The name of a column is written in double quotes
-if it begins with a digit, is a word of SQL such as order, or has other characters than letters,
-digits and underscores.
+of them blank and none of them a control character, a line separator or an invisible character; two
+names that look the same (Unicode's NFKC) are refused. A condition has at most 4,000 characters;
+blanks at its ends are removed. What it can cost is limited (see `costs`). The name of a column is
+written in double quotes if it begins with a digit, is a word of SQL such as order, or has other
+characters than letters, digits and underscores.
 
 A family without conditions is the one line `names = ["all", "female"]`. Whoever uses it says in
 another way which rows belong to which group.
@@ -404,6 +405,10 @@ class Groups:
         parsed = zip(self.others, self.predicates, strict=True)
         return [parse(name, predicate) for name, predicate in parsed]
 
+    def _condition_of(self, name: str) -> str:
+        """The condition of a group, or the name of its column."""
+        return self.conditions[self.names.index(name)] or name
+
     def _check_columns(self, present: list[str]) -> None:
         """Raise an error if a group needs a column that is not among those present."""
         if self.predicates is None:
@@ -438,6 +443,13 @@ class Groups:
             column = frame.select(expr.alias("member")).to_series()
         except pl.exceptions.PolarsError as error:
             raise GCFCPError(f"group {name!r}: {first_line(error)}") from None
+        except (Exception, pl.exceptions.PanicException) as error:
+            # A panic of polars derives from BaseException, and is a defect of polars. polars has
+            # then printed lines of its own.
+            raise GCFCPError(
+                f"group {name!r}: polars cannot evaluate {self._condition_of(name)!r:.100} "
+                f"({first_line(error)}): write the condition in another way"
+            ) from None
         if column.dtype == pl.Boolean:
             return column
         if self.predicates is None and column.dtype.is_numeric():
@@ -465,6 +477,14 @@ def _checked_names(names: Any, of_sites: tuple[str, ...] = ()) -> tuple[str, ...
         if others.count(twice) == 1:
             raise GCFCPError(f"group {twice!r} is called like the group of a site: rename it")
         raise GCFCPError(f"group name {twice!r} is given twice: names must differ")
+    first: dict[str, str] = {}
+    for name in checked:
+        other = first.setdefault(checks.look(name), name)
+        if other != name:
+            raise GCFCPError(
+                f"group names {other!a:.60} and {name!a:.60} look the same, because they "
+                "differ only in how Unicode writes them: rename one of them"
+            )
     return tuple(str(name) for name in checked)
 
 

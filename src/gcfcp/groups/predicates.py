@@ -2,7 +2,8 @@
 
 Guarantee: The groups of a row do not depend on the other rows of its site, on the time or on
 chance. polars reads the SQL, and nothing is evaluated as code. Only the row-wise functions that are
-listed below can be called. Aggregates, windows and subqueries are refused.
+listed below can be called. Aggregates, windows and subqueries are refused. What a condition can
+cost is bounded by its tokens (see `costs`), because a stranger's file may hold it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 from gcfcp.errors import GCFCPError
+from gcfcp.groups.costs import TooCostly, refuse_costly
 
 if TYPE_CHECKING:
     import polars as pl
@@ -51,7 +53,7 @@ _TOKEN = re.compile(
 
 
 def problem_of(predicate: str) -> str | None:
-    """Why a condition is not row-wise, as part of a sentence, or None if it is.
+    """Why a condition is not row-wise or too costly, as part of a sentence, or None if it is fine.
 
     Only its tokens are looked at. polars can tell an aggregate from a row-wise function in some
     versions only, and only at the root of an expression. What passes here must still be parsed by
@@ -64,6 +66,7 @@ def problem_of(predicate: str) -> str | None:
     depth = 0  # This many parentheses are open.
     previous = last = ""  # These are the kind and the text of the last token that is not blank.
     adjacent = False  # Whether no blank has followed that token.
+    tokens: list[tuple[str, str]] = []  # The kind and the text of all tokens that are not blank.
     for token in _TOKEN.finditer(predicate):
         kind, text = token.lastgroup, token.group()
         if kind == "blank":
@@ -84,7 +87,14 @@ def problem_of(predicate: str) -> str | None:
         if depth < 0 or text == ";":
             return f"condition has one {text} too many: give one condition for each group"
         previous, last, adjacent = str(kind), text, True
-    return "condition has an open parenthesis: close it" if depth else None
+        tokens.append((previous, text))
+    if depth:
+        return "condition has an open parenthesis: close it"
+    try:
+        refuse_costly(tokens)
+    except TooCostly as error:
+        return str(error)
+    return None
 
 
 def _is_foreign_call(kind: str, text: str) -> bool:
@@ -100,7 +110,7 @@ def parse(name: str, predicate: str) -> pl.Expr:
         # Without the parentheses, some versions stop where they no longer understand the condition
         # and silently drop the rest.
         return pl.sql_expr(f"({predicate})")
-    except pl.exceptions.PolarsError as error:
+    except (Exception, pl.exceptions.PanicException) as error:
         raise GCFCPError(
             f"group {name!r}: {predicate!r:.100} cannot be read as a condition: {first_line(error)}"
         ) from None

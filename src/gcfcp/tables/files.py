@@ -25,6 +25,22 @@ _END = "\x00end"  # The name of a helper column. No real column has a zero byte 
 
 
 @dataclass(frozen=True)
+class _Stamp:
+    """What tells whether a file is still the one that was opened, and unchanged."""
+
+    device: int
+    inode: int
+    size: int  # In bytes.
+    changed: int  # When its content last changed, in nanoseconds.
+
+    @classmethod
+    def of(cls, path: str) -> _Stamp:
+        """The stamp of the file that has this path now."""
+        found = os.stat(path)
+        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+@dataclass(frozen=True)
 class Table:
     """A CSV or Parquet file whose columns are known and whose rows are still on disk."""
 
@@ -33,9 +49,13 @@ class Table:
     parquet: bool  # True for Parquet, False for CSV.
     columns: tuple[str, ...]
     rows: int | None  # The number of rows, which a CSV file does not tell before it is read.
+    stamp: _Stamp  # What the file was like when it was opened.
 
     def batches(self, columns: tuple[str, ...], types: dict[str, Any]) -> Iterator[pl.DataFrame]:
         """Yield the named columns, in this order, up to 262,144 rows at a time.
+
+        A file that another process changes, cuts off or replaces meanwhile is an error. Some rows
+        may have been given out by then, and must not be used.
 
         types: Polars types by column name, for columns whose type polars would guess wrongly from
         the text of a CSV file, such as labels that look like numbers.
@@ -48,7 +68,7 @@ class Table:
         # without an error, and a part of the table must never be taken for the whole.
         end = pl.LazyFrame({_END: [True]})
         finished = False
-        with _reading(self.name):
+        with _unchanged(self), _reading(self.name):
             rows = _scan(self.path, self.parquet, types).select(*columns, pl.lit(None).alias(_END))
             marked = pl.concat([rows, end], how="diagonal_relaxed")
             for frame in marked.collect_batches(chunk_size=size, engine="streaming", lazy=True):
@@ -94,6 +114,7 @@ def _table(path: str, name: str) -> Table:
     try:
         if os.path.isdir(path):
             raise GCFCPError(f"{name} is a directory: give a CSV or Parquet file")
+        stamp = _Stamp.of(path)
         with open(path, "rb") as file:
             parquet = file.read(4) == _PARQUET_START
     except OSError as error:
@@ -102,7 +123,7 @@ def _table(path: str, name: str) -> Table:
         lazy = _scan(path, parquet, {})
         columns = tuple(lazy.collect_schema().names())
         rows = int(lazy.select(pl.len()).collect().item()) if parquet else None
-    return Table(path, name, parquet, columns, rows)
+    return Table(path, name, parquet, columns, rows, stamp)
 
 
 def _scan(path: str, parquet: bool, types: dict[str, Any]) -> pl.LazyFrame:
@@ -122,13 +143,34 @@ def _scan(path: str, parquet: bool, types: dict[str, Any]) -> pl.LazyFrame:
 
 
 @contextmanager
+def _unchanged(table: Table) -> Iterator[None]:
+    """Raise an error if the file of a table has changed since it was opened.
+
+    This is also what is wrong if polars stumbles over a file that was cut off while it was read.
+    """
+    try:
+        yield
+    finally:
+        try:
+            found: _Stamp | None = _Stamp.of(table.path)
+        except OSError:
+            found = None
+        raised = sys.exc_info()[1]  # An interrupt, or a caller who stops early, comes first.
+        if found != table.stamp and (raised is None or isinstance(raised, Exception)):
+            raise GCFCPError(
+                f"{table.name} changed while it was read: run the command again when no other "
+                "program writes to it"
+            ) from None
+
+
+@contextmanager
 def _reading(name: str) -> Iterator[None]:
     """Turn whatever polars finds wrong with a file into a GCFCPError of one line."""
     import polars as pl
 
     try:
         yield
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         what = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise GCFCPError(f"cannot read {name} as a table: {what:.300}") from None
 

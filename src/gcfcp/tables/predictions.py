@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from queue import Full, Queue
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 from numpy.random import Generator
 
+from gcfcp import files
 from gcfcp.errors import GCFCPError
 from gcfcp.prediction import Predictor
 from gcfcp.tables.files import Table
@@ -34,6 +37,8 @@ def predict_table(
     missing: str = "error",
     rng: Generator | None = None,
     progress: Progress | None = None,
+    overwrite: bool = True,
+    escape_formulas: bool = False,
 ) -> Rows:
     """Write the prediction set or interval of every row.
 
@@ -50,6 +55,9 @@ def predict_table(
     missing: "error" refuses a table in which a value is missing, "drop" leaves out such rows.
     rng: The generator for randomised scores, and None for all others.
     progress: It is called with the number of rows read so far, after each batch.
+    overwrite: Whether a file that has the name of the output may be replaced.
+    escape_formulas: Whether texts in CSV that a spreadsheet would take for a formula, because they
+    begin with =, +, -, @, a tab or a line break, get a quotation mark before them.
 
     Returns how many rows were read and left out.
     """
@@ -64,7 +72,7 @@ def predict_table(
     table.require(keep)
     types = {c: t for c, t in by.types().items() if c in by.columns}
     rows = Rows()
-    with _writer(output) as write:
+    with _writer(output, overwrite, escape_formulas) as write:
         for batch in batches(
             table, predictor.groups, by.columns, types, missing, progress, keep, site
         ):
@@ -108,57 +116,130 @@ def _predicted(
 
 
 @contextmanager
-def _writer(output: str | PathLike[str]) -> Iterator[Callable[[pl.DataFrame], None]]:
+def _writer(
+    output: str | PathLike[str], overwrite: bool, escape: bool
+) -> Iterator[Callable[[pl.DataFrame], None]]:
     """A function that takes frames one by one; the file appears once it has taken all of them.
 
-    Parquet parts are collected as files in a temporary directory beside the output, so that memory
-    holds one batch at a time.
+    Memory holds some batches at a time. Whatever happens, at most one part of a file stays behind.
+    """
+    name = fspath(output)
+    parquet = Path(name).suffix.lower() in (".parquet", ".pq") and name != "-"
+    if parquet and escape:
+        raise GCFCPError(
+            f"formulas are escaped in CSV alone, and {name} is a Parquet file, which no program "
+            "reads as formulas: leave out --escape-formulas"
+        )
+    if name == "-":
+        yield _csv_writer(sys.stdout, escape)
+        return
+    with files.creating(name, overwrite=overwrite) as part:
+        if parquet:
+            with _parquet_writer(part, name) as write:
+                yield write
+        else:
+            with part.open("w", encoding="utf-8", newline="") as file:
+                yield _csv_writer(file, escape)
+
+
+def _csv_writer(file: TextIO, escape: bool) -> Callable[[pl.DataFrame], None]:
+    """A function that writes frames one below the other, under one header."""
+    first = True
+
+    def write(frame: pl.DataFrame) -> None:
+        nonlocal first
+        file.write(_as_csv(frame, first, escape))
+        first = False
+
+    return write
+
+
+@contextmanager
+def _parquet_writer(part: Path, name: str) -> Iterator[Callable[[pl.DataFrame], None]]:
+    """A function that hands frames to a thread, in which polars writes them as a stream.
+
+    polars asks for frames and cannot be given them, so that a thread of its own has to ask.
     """
     import polars as pl
+    from polars.io.plugins import register_io_source
 
-    name = fspath(output)
-    if name == "-":
-        first = True
+    waiting: Queue[pl.DataFrame | None] = Queue(maxsize=1)
+    failed: list[BaseException] = []
+    threads: list[Thread] = []
+    stopped = Event()
 
-        def to_stdout(frame: pl.DataFrame) -> None:
-            nonlocal first
-            sys.stdout.write(_as_csv(frame, header=first))
-            first = False
+    def frames(*_: Any) -> Iterator[pl.DataFrame]:
+        while (frame := waiting.get()) is not None:
+            yield frame
+        if stopped.is_set():
+            raise GCFCPError("the rest of the table is missing")
 
-        yield to_stdout
-        return
-    target = Path(name)
+    def sink(schema: pl.Schema) -> None:
+        try:
+            register_io_source(frames, schema=schema).sink_parquet(part, row_group_size=2**18)
+        except BaseException as error:
+            failed.append(error)
+
+    def put(frame: pl.DataFrame | None) -> None:
+        while threads[0].is_alive():
+            with suppress(Full):
+                waiting.put(frame, timeout=0.1)
+                return
+
+    def write(frame: pl.DataFrame) -> None:
+        if not threads:
+            threads.append(Thread(target=sink, args=(frame.schema,), daemon=True))
+            threads[0].start()
+        put(frame)
+        if failed:
+            raise failed[0]
+
     try:
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".gcfcp-") as directory:
-            if target.suffix.lower() in (".parquet", ".pq"):
-                parts: list[Path] = []
-
-                def to_parquet(frame: pl.DataFrame) -> None:
-                    parts.append(Path(directory) / f"{len(parts):09}.parquet")
-                    frame.write_parquet(parts[-1])
-
-                yield to_parquet
-                whole = parts[0]
-                if len(parts) > 1:
-                    whole = Path(directory) / "whole.parquet"
-                    pl.scan_parquet(parts).sink_parquet(whole)
-            else:
-                whole = Path(directory) / "whole.csv"
-                with whole.open("w", encoding="utf-8", newline="") as file:
-
-                    def to_csv(frame: pl.DataFrame) -> None:
-                        file.write(_as_csv(frame, header=file.tell() == 0))
-
-                    yield to_csv
-            os.replace(whole, target)
-    except OSError as error:
-        raise GCFCPError(f"cannot write {name}: {error.strerror}") from None
+        try:
+            yield write
+        except BaseException:
+            stopped.set()
+            raise
+        finally:
+            if threads:
+                put(None)
+                threads[0].join()
+        if failed:
+            raise failed[0]
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise GCFCPError(f"cannot write {name}: {_why(error)}") from None
 
 
-def _as_csv(frame: pl.DataFrame, header: bool) -> str:
-    """The frame as CSV text; the labels of a set are joined by "|"."""
+def _why(error: BaseException) -> str:
+    """Why polars could not write, in one line; for an error of the system, only its reason."""
+    if number := re.search(r"\(os error (\d+)\)", str(error)):
+        return os.strerror(int(number.group(1)))
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
+
+
+# What a spreadsheet takes for the beginning of a formula, as OWASP lists it. The last four are the
+# wide forms of the first four.
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+
+def _as_csv(frame: pl.DataFrame, header: bool, escape: bool) -> str:
+    """The frame as CSV text; the labels of a set are joined by "|".
+
+    escape: Whether a text that a spreadsheet would take for a formula gets a quotation mark before
+    it. All texts are then put in double quotes, so that none can begin a cell of its own.
+    """
     import polars as pl
 
     if "set" in frame.columns and frame["set"].dtype == pl.List(pl.String):
         frame = frame.with_columns(pl.col("set").list.join("|"))
-    return frame.write_csv(include_header=header)
+    if not escape:
+        return frame.write_csv(include_header=header)
+    texts = pl.col(pl.String, pl.Categorical, pl.Enum)
+    begins = pl.lit(False)
+    for start in _FORMULA_STARTS:
+        begins = begins | texts.cast(pl.String).str.starts_with(start)
+    escaped = pl.when(begins).then("'" + texts.cast(pl.String)).otherwise(texts.cast(pl.String))
+    frame = frame.with_columns(escaped.name.keep()).rename(
+        {c: f"'{c}" for c in frame.columns if c.startswith(_FORMULA_STARTS)}
+    )
+    return frame.write_csv(include_header=header, quote_style="non_numeric")

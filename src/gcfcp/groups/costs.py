@@ -1,0 +1,357 @@
+"""What a condition may cost: bounds that follow from its tokens, before polars sees it.
+
+A condition may come from a stranger's file, and some hundred bytes of SQL can fill any memory. Two
+things grow. Each is bounded here, by a number that is never too small:
+
+- The size of the expression. polars writes `x between 1 and 2` as `x >= 1 and x <= 2`, so x stands
+  there twice, and nested twenty times it stands there a million times. `size` counts the words and
+  operators with every copy that polars makes.
+- The length of texts. `replace(x, 'a', 'aaaaaaaaaa')` makes a text ten times as long, and nested
+  six times a million times as long. `growth` bounds all texts that the condition makes of one row:
+  so many times the longest text of the row, and so many characters from quotes besides.
+
+Only BETWEEN, IN, CASE with an operand, and the functions in `_COPIES` copy an operand; this was
+found by trying every allowed function and operator with polars 2.1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+MAX_DEPTH = 100
+"""How deep parentheses and CASE may be nested. polars itself gives up a little earlier."""
+MAX_SIZE = 1_000
+"""How many words and operators an expression may have, with all copies that polars makes."""
+MAX_TIMES = 100
+"""How many times longer than the longest text of a row all texts made of this row may be."""
+MAX_QUOTED = 2_000
+"""How many characters from quotes the texts that are made of one row may contain."""
+MAX_REPEATS = 2_000
+"""The largest product of the numbers of repetitions, such as {3} or {1,10}, in one pattern."""
+MAX_DIGITS = 38
+"""The most digits of a decimal number in polars."""
+
+# How often an argument of these functions can stand in the expression that polars makes of a call.
+_COPIES = {"nullif": 2, "extract": 3, "date_part": 3}
+_COPIES |= dict.fromkeys(("left", "right", "substr", "substring"), 3)
+_CONNECTIVES = frozenset(("and", "or", "xor", "when", "then", "else"))
+_CONNECTIVE_SIZE = 3  # polars takes much longer for a long chain of these than for other operators.
+# Words that stand beside operands and before parentheses without being a function.
+_OTHER_WORDS = "not is null true false in between like ilike rlike regexp from for as"
+_NO_OPERANDS = frozenset(_OTHER_WORDS.split())
+_PATTERN_WORDS = frozenset(("rlike", "regexp"))
+_BYTES = frozenset(("blob", "bytea", "bytes", "binary", "varbinary"))
+_REPEATS = re.compile(r"\{\s*(\d+)\s*(?:,\s*(\d*)\s*)?\}")
+
+
+@dataclass
+class Node:
+    """A token, or what stands between two parentheses or between CASE and END."""
+
+    kind: str  # The kind of token; "call" for parentheses and "case" for CASE.
+    text: str  # The token; for parentheses the word before them, or "".
+    inside: list[Node] = field(default_factory=list)
+
+
+class TooCostly(Exception):  # noqa: N818 (it is a verdict, and never leaves `problem_of`)
+    """Why a condition is refused, as part of a sentence."""
+
+
+def refuse_costly(tokens: list[tuple[str, str]]) -> None:
+    """Raise TooCostly if the condition could take much memory or time, or make polars panic.
+
+    tokens: The kind and the text of each token that is not blank. Parentheses are balanced.
+    """
+    nodes = _nested(tokens)
+    for level in _levels(nodes):
+        _refuse_patterns(level)
+        _refuse_wide_decimals(level)
+        _refuse_bytes(level)
+    size = _size(nodes)
+    if size > MAX_SIZE:
+        raise TooCostly(
+            f"condition becomes {size:,} words and operators with the copies that BETWEEN, IN, "
+            f"CASE and some functions make, and at most {MAX_SIZE:,} are allowed: make it shorter, "
+            "nest these less, or list constants with IN"
+        )
+    made: list[tuple[int, int]] = []
+    _growth(nodes, made)
+    times, quoted = sum(t for t, _ in made), sum(q for _, q in made)
+    if times > MAX_TIMES or quoted > MAX_QUOTED:
+        raise TooCostly(
+            f"condition can make texts of {times:,} times the longest text of a row and "
+            f"{quoted:,} characters from quotes, and at most {MAX_TIMES} times and {MAX_QUOTED:,} "
+            "characters are allowed: use fewer or shorter texts in concat, || and replace"
+        )
+
+
+def _nested(tokens: list[tuple[str, str]]) -> list[Node]:
+    """The tokens as a tree, in which parentheses and CASE ... END hold what is between them."""
+    root = Node("call", "")
+    open_nodes = [root]
+    for kind, text in tokens:
+        here = open_nodes[-1].inside
+        word = text.lower() if kind == "word" else ""
+        if kind == "open" or word == "case":
+            before = _word(here[-1]) if kind == "open" and here else ""
+            if before and before not in _CONNECTIVES | _NO_OPERANDS:
+                here.pop()  # The name of the function belongs to its parentheses.
+            node = Node("call" if kind == "open" else "case", before)
+            here.append(node)
+            open_nodes.append(node)
+            if len(open_nodes) > MAX_DEPTH:
+                raise TooCostly(
+                    f"condition is nested more than {MAX_DEPTH} levels deep: flatten it"
+                )
+        elif (text == ")" and kind == "symbol") or word == "end":
+            if len(open_nodes) == 1:
+                raise TooCostly(f"condition has one {text} too many: remove it")
+            closed = open_nodes.pop()
+            if (closed.kind == "case") != (word == "end"):
+                raise TooCostly("condition has a CASE without its END: close it")
+        else:
+            here.append(Node(kind, text))
+    if len(open_nodes) > 1:
+        raise TooCostly("condition has a CASE without its END: close it")
+    return root.inside
+
+
+def _levels(nodes: list[Node]) -> Iterator[list[Node]]:
+    """What stands between each pair of parentheses, the outermost first."""
+    yield nodes
+    for node in nodes:
+        if node.inside:
+            yield from _levels(node.inside)
+
+
+def _word(node: Node) -> str:
+    """The word of a token in small letters, and "" if it is no word."""
+    return node.text.lower() if node.kind == "word" else ""
+
+
+def _is_number(node: Node) -> bool:
+    """Whether the token is a number; 1e308 counts as a word of the tokens."""
+    return node.kind == "word" and node.text[0].isdigit()
+
+
+def _split(nodes: list[Node], at: str = ",") -> list[list[Node]]:
+    """The nodes between the symbols `at` of one level."""
+    parts: list[list[Node]] = [[]]
+    for node in nodes:
+        if node.kind == "symbol" and node.text == at:
+            parts.append([])
+        else:
+            parts[-1].append(node)
+    return parts
+
+
+# --- The size of the expression ------------------------------------------------------------------
+
+
+def _size(nodes: list[Node]) -> int:
+    """How many words and operators polars makes of one level, at most."""
+    return sum(_size_of_operands(part) for part in _clauses(nodes))
+
+
+def _clauses(nodes: list[Node]) -> Iterator[list[Node]]:
+    """The parts of one level between AND, OR, commas and the words of CASE.
+
+    The AND of a BETWEEN belongs to its part. BETWEEN and IN copy what is to their left, so a second
+    one in the same part would copy the copies; it is refused unless parentheses show it.
+    """
+    part: list[Node] = []
+    between = copied = False
+    for node in nodes:
+        word = _word(node)
+        if word in ("between", "in"):
+            if copied:
+                raise TooCostly(
+                    f"condition applies {word.upper()} to the result of another BETWEEN or IN: put "
+                    "parentheses around each of them"
+                )
+            copied, between = True, word == "between"
+        elif word == "and" and between:
+            between = False
+        elif word in _CONNECTIVES or (node.kind == "symbol" and node.text == ","):
+            yield part
+            part, between, copied = [], False, False
+        part.append(node)
+    yield part
+
+
+def _size_of_operands(part: list[Node]) -> int:
+    """The size of one part of a level, with what BETWEEN or IN copies of its left operand."""
+    total = 0
+    for place, node in enumerate(part):
+        word = _word(node)
+        if word == "between":
+            total *= 2
+        elif word == "in" and place + 1 < len(part):
+            items = _split(part[place + 1].inside)
+            if not all(_is_constant(item) for item in items):
+                total = (total + _CONNECTIVE_SIZE + 1) * len(items)
+        total += _size_of(node, place and _word(part[place - 1]) == "in")
+    return total
+
+
+def _is_constant(item: list[Node]) -> bool:
+    """Whether an entry of a list is a number, a signed number or a text in quotes."""
+    if item and item[0].kind == "symbol" and item[0].text in "+-":
+        item = item[1:]
+    return len(item) == 1 and (item[0].kind == "string" or _is_number(item[0]))
+
+
+def _size_of(node: Node, is_list: bool | int = False) -> int:
+    """The size of one token or of one pair of parentheses."""
+    if node.kind == "case":
+        whens = sum(_word(inner) == "when" for inner in node.inside)
+        has_operand = bool(node.inside) and _word(node.inside[0]) != "when"
+        return (1 + _size(node.inside)) * (max(1, whens) if has_operand else 1)
+    if node.kind == "call":
+        if is_list and all(_is_constant(item) for item in _split(node.inside)):
+            return 1
+        return (1 + _size(node.inside)) * _COPIES.get(node.text, 1)
+    if node.kind == "symbol" and node.text in ",.":
+        return 0
+    return _CONNECTIVE_SIZE if _word(node) in _CONNECTIVES else 1
+
+
+# --- The length of texts -------------------------------------------------------------------------
+
+
+def _growth(nodes: list[Node], made: list[tuple[int, int]], joins: bool = False) -> tuple[int, int]:
+    """A bound on every text that one level gives: (times the longest text of the row, characters).
+
+    made: The bound of each text that is longer than its inputs is added here.
+    joins: Whether the function to which this level belongs joins its arguments.
+    """
+    parts: list[tuple[int, int]] = []
+    times = quoted = 0
+    joined, previous = False, ""
+    for node in [*nodes, Node("symbol", ",")]:
+        found = _growth_of(node, made)
+        if found is not None:
+            times, quoted = times + found[0], quoted + found[1]
+        elif _ends_operand(node, previous):
+            if joined:
+                made.append((times, quoted))
+            parts.append((times, quoted))
+            times, quoted, joined = 0, 0, False
+        else:
+            joined |= node.text in "+|"
+        previous = node.text
+    if joins:
+        return sum(t for t, _ in parts), sum(q for _, q in parts)
+    return max(t for t, _ in parts), max(q for _, q in parts)
+
+
+def _ends_operand(node: Node, previous: str) -> bool:
+    """Whether nothing to the left of this word or symbol can be part of a text to its right.
+
+    The other symbols join operands, or do not, as the types of columns decide.
+    """
+    if node.kind != "symbol":
+        return True
+    return node.text in ",=<!" or (node.text == ">" and previous != "-")  # -> takes a part of it.
+
+
+def _growth_of(node: Node, made: list[tuple[int, int]]) -> tuple[int, int] | None:
+    """The bound for one operand, or None for what separates operands."""
+    if node.kind == "symbol" or _word(node) in _CONNECTIVES | _NO_OPERANDS:
+        return None
+    if node.kind == "string" or _is_number(node):
+        return 0, len(node.text)
+    if node.kind == "case":
+        return _growth(node.inside, made)
+    if node.kind != "call":
+        return 1, 0
+    if node.text == "replace":
+        return _growth_of_replace(node, made)
+    if node.text not in ("concat", "concat_ws"):
+        return _growth(node.inside, made)
+    times, quoted = _growth(node.inside, made, joins=True)
+    arguments = _split(node.inside)
+    if node.text == "concat_ws" and arguments[0]:
+        quoted += len(arguments[0][0].text) * len(arguments)  # The separator stands between all.
+    made.append((times, quoted))
+    return times, quoted
+
+
+def _growth_of_replace(node: Node, made: list[tuple[int, int]]) -> tuple[int, int]:
+    """The bound for replace(text, old, new), where every `old` may become `new`."""
+    arguments = _split(node.inside)
+    if len(arguments) != 3 or any(len(a) != 1 or a[0].kind != "string" for a in arguments[1:]):
+        raise TooCostly(
+            "condition calls replace() with other arguments than a text, the old piece and the new "
+            "piece: write both pieces in quotes"
+        )
+    old, new = (_unquoted(a[0]) for a in arguments[1:])
+    times, quoted = _growth(arguments[0], made)
+    # An empty piece stands before each character and at the end.
+    factor = max(1, -(-len(new) // len(old))) if old else 1 + len(new)
+    found = times * factor, quoted * factor + (0 if old else len(new))
+    if factor > 1:
+        made.append(found)
+    return found
+
+
+def _unquoted(node: Node) -> str:
+    """The text of a string without its quotation marks."""
+    return node.text[1:-1].replace("''", "'")
+
+
+# --- Patterns and types --------------------------------------------------------------------------
+
+
+def _refuse_patterns(nodes: list[Node]) -> None:
+    """Raise TooCostly if a regular expression is not in quotes or repeats too much."""
+    for place, node in enumerate(nodes):
+        if node.kind == "call" and node.text == "regexp_like":
+            arguments = _split(node.inside)
+            _refuse_pattern(arguments[1] if len(arguments) > 1 else [])
+        elif _word(node) in _PATTERN_WORDS or (node.kind == "symbol" and node.text == "~"):
+            following = [n for n in nodes[place + 1 :] if n.kind != "symbol" or n.text not in "~*"]
+            _refuse_pattern(following[:1])
+
+
+def _refuse_pattern(pattern: list[Node]) -> None:
+    """Raise TooCostly unless the pattern is one text in quotes that repeats little."""
+    if len(pattern) != 1 or pattern[0].kind != "string":
+        raise TooCostly("condition takes a pattern that is not in quotes: write it as '...'")
+    repeats = 1
+    for low, high in _REPEATS.findall(pattern[0].text):
+        repeats *= max(1, int(low[:9]), int(high[:9] or 0))
+        if repeats > MAX_REPEATS:
+            raise TooCostly(
+                f"condition has a pattern with more than {MAX_REPEATS:,} repetitions "
+                f"({pattern[0].text:.60}): the product of the numbers in braces must be smaller"
+            )
+
+
+def _refuse_wide_decimals(nodes: list[Node]) -> None:
+    """Raise TooCostly if a decimal type has more digits than polars has, which makes it panic."""
+    for node in nodes:
+        if node.kind == "call" and node.text in ("decimal", "numeric", "dec"):
+            digits = [a[0].text if len(a) == 1 else "" for a in _split(node.inside)]
+            numbers = [int(d) for d in digits if d.isdecimal() and len(d) < 9]
+            if len(numbers) != len(digits) or not _are_digits(*numbers):
+                raise TooCostly(
+                    f"condition uses {node.text}({', '.join(digits):.40}): give 1 to {MAX_DIGITS} "
+                    "digits, and at most as many of them after the point"
+                )
+
+
+def _refuse_bytes(nodes: list[Node]) -> None:
+    """Raise TooCostly if a value is cast to bytes, which makes some functions of polars panic."""
+    for before, node in pairwise(nodes):
+        is_type = _word(before) == "as" or (before.kind == "symbol" and before.text == ":")
+        if is_type and node.text.lower() in _BYTES:
+            raise TooCostly(f"condition casts to {node.text}: give another type, such as varchar")
+
+
+def _are_digits(precision: int, scale: int = 0, *more: int) -> bool:
+    """Whether a decimal type of polars can have these digits."""
+    return not more and 1 <= precision <= MAX_DIGITS and scale <= precision

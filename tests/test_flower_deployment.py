@@ -117,11 +117,11 @@ def test_a_round_with_a_failing_a_hung_and_an_unknown_node_then_the_rest(tmp_pat
 
         # A later run asks the same question and then another one. Each run starts the sites' apps
         # in new processes: they repeat what their ledgers hold, and give nothing else.
-        later = config | {"clients": "", "min-clients": 2, "deadline": 100}
+        later = config | {"clients": "", "min-clients": 2, "deadline": 250}
         again = {"output": str(tmp_path / "again")}
-        assert deployment.run(tmp_path / "app", later | again) == "finished:completed"
+        assert deployment.run(tmp_path / "app", later | again, 300) == "finished:completed"
         other = {"output": str(tmp_path / "other"), "delta": 100}
-        assert deployment.run(tmp_path / "app", later | other) == "finished:failed"
+        assert deployment.run(tmp_path / "app", later | other, 300) == "finished:failed"
         assert [e["code"] for e in record_of(tmp_path / "other")["clients"]] == [
             "delta-differs",
             "delta-differs",

@@ -195,6 +195,32 @@ def test_an_audit_is_about_the_mixture_of_its_predictor(
     assert "only one of the predictor and baseline other was audited at 'b'" in some.err
 
 
+def test_audits_with_a_min_count_and_a_round(predictor: str, run: Callable[..., Ran]) -> None:
+    files = []
+    for name, when in (("a", "2026Q4"), ("b", "2026Q4"), ("c", "2026Q3")):
+        options = ["--min-count", "10", "--round", when, "--date", "2026-11-17"]
+        table, file = f"{name}-new.parquet", f"{name}-{when}.audit"
+        done = run("audit", predictor, table, "--client", name, "-o", file, *options)
+        assert done.code == 0, done.err
+        assert "no cell of fewer than 10 covered or missed records is told" in done.err
+        files.append(file)
+    shown = run("inspect", files[0])
+    assert "round 2026Q4, date 2026-11-17" in shown.out
+    values = run("inspect", files[0], "--json").json
+    assert (values["round"], values["date"]) == ("2026Q4", "2026-11-17")
+    merged = run("audit-merge", *files[:2], "--round", "2026Q4")
+    assert merged.code == 0, merged.err
+    assert "round: 2026Q4" in merged.out
+    late = run("audit-merge", *files, "--round", "2026Q4")
+    assert late.code == 1
+    assert "the audit of 'c' belongs to round '2026Q3' (2026-11-17), and not to" in late.err
+    assert run("audit-merge", *files).code == 1
+    wrong = run(
+        "audit", predictor, "a-new.parquet", "--client", "a", "-o", "x.audit", "--date", "today"
+    )
+    assert "date='today' is not a day: give one such as 2026-11-17" in wrong.err
+
+
 def test_audits_of_clients_that_the_predictor_does_not_know(
     audits: list[str], predictor: str, run: Callable[..., Ran]
 ) -> None:

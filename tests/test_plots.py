@@ -257,3 +257,16 @@ def test_nothing_to_draw_is_an_error() -> None:
 def test_importing_plots_loads_no_matplotlib() -> None:
     code = "import sys, gcfcp.plots; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_coverage_that_counts_leave_open_is_drawn_as_a_range():
+    groups = gcfcp.Groups({"all": "TRUE"})
+    audit = gcfcp.audit(
+        np.arange(200) > 3, np.ones((200, 1)), groups=groups, client="c", min_count=10
+    )
+    found = gcfcp.merge_audits([audit], alpha=0.1)
+    ax = plots.coverage_by_group(found)
+    lines = [segment for c in ax.collections for segment in c.get_segments()]
+    ends = {(round(float(a[0]), 3), round(float(b[0]), 3)) for a, b in lines}
+    assert (0.955, 1.0) in ends
+    assert (round(found.groups[0].low, 3), round(found.groups[0].high, 3)) in ends

@@ -332,6 +332,22 @@ def test_empty_and_suppressed_groups_keep_their_row() -> None:
     assert "withheld at one" in text
 
 
+def test_a_coverage_that_counts_leave_open_is_shown_as_a_range() -> None:
+    names = ["a", "b"]
+    found = audited(names, [0.95, 0.998], 2000, min_count=10)
+    open_ = found.groups[1]
+    assert open_.coverage is None
+    other = audited(names, [0.95, 0.998], 2000)
+    page = render(predictor_of(names), found, {"other": other}, date="today")
+    text = Reader(page).text
+    assert "between 99.5 and 100.0%" in text
+    assert "A bar in place of a mark shows between which shares" in text
+    assert page.count('<line class="band"') == 2  # What is neither a nor b is hidden as well.
+    assert "The lowest coverage of any group" not in text
+    plain = render(predictor_of(names), other, date="today")
+    assert "A bar in place of a mark" not in Reader(plain).text
+
+
 def test_clients_that_gave_no_answer_are_named_at_the_top() -> None:
     predictor = predictor_of(["a"])
     predictor.provenance["missing"] = ["north", "south"]

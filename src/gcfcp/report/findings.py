@@ -418,9 +418,14 @@ def _alike(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
 
 
 def _comparison(audit: AuditReport, others: Mapping[str, AuditReport]) -> str:
-    """One sentence with the lowest coverage of each method; "" if there is only one method."""
+    """One sentence with the lowest coverage of each method.
+
+    It is "" if there is only one method, or if the counts leave some coverage open.
+    """
     worst = []
     for name, report in {_OURS: audit, **others}.items():
+        if any(g.coverage is None and g.lowest is not None for g in report.groups):
+            return ""
         known = [(g.coverage, g.group) for g in report.groups if g.coverage is not None]
         if known:
             coverage, group = min(known)

@@ -31,7 +31,7 @@ class Disclosure:
     smallest_atom: int  # The records of the smallest cell that is described, or 0 without any.
     smallest_centroid: int  # The records that the smallest centroid stands for, or 0 without any.
     exact_scores: int  # How many centroids are, or may be, the exact score of some record.
-    suppressed: int  # How many records are in atoms that are too small; not told by group.
+    suppressed: int  # How many records count as +inf beside the described; not told by group.
     uncovered: int  # How many records belong to no group; not told by group.
     min_count: int  # The smallest number of records that a cell or a centroid may stand for.
     bytes: int  # The size of the file.
@@ -72,9 +72,14 @@ class Disclosure:
     def _withheld(self) -> str:
         """What is not described, and what is told of it."""
         if self.by == "atom":
+            what = "are in atoms below it and count as scores of +inf"
+            if self.min_count > 1 and self.suppressed:
+                what = (
+                    "count as scores of +inf: those in atoms below it, and others that hide how "
+                    "many these are"
+                )
             return (
-                f"min_count is {self.min_count}; {self.suppressed:,} records are in atoms below it "
-                f"and count as scores of +inf\n"
+                f"min_count is {self.min_count}; {self.suppressed:,} records {what}\n"
                 f"  {self.uncovered:,} records belong to no group"
             )
         text = f"min_count is {self.min_count}; "

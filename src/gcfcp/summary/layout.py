@@ -16,7 +16,7 @@ has exactly these fields, where G is the number of groups:
 | `parameters`        | object         | the parameters of the score                              |
 | `model`             | string or null | the fingerprint of the model, if one was given           |
 | `min_count`         | integer        | the smallest number of records of a centroid             |
-| `suppressed`        | integer        | the number of suppressed records                         |
+| `suppressed`        | integer        | the number of records that are not described             |
 | `suppressed_groups` | list           | upper bounds on these by group; [] if there are none     |
 | `uncovered`         | integer        | the number of other records that belong to no group      |
 | `members`           | list           | [client, n_k] of each member, by name; [] for one client |

@@ -59,8 +59,8 @@ class ClientSummary:
     parameters: dict[str, Any]  # The parameters of the score, as JSON values.
     model: str | None  # A fingerprint of the model, if one was given.
     min_count: int  # The smallest number of records that a centroid may stand for.
-    # The number of records in atoms that are too small to be described; 0 by group, where it is not
-    # told.
+    # The number of records that are not described: those in atoms that are too small, and others
+    # that hide how many these are (see `withheld`); 0 by group, where it is not told.
     suppressed: int
     suppressed_groups: tuple[int, ...]  # For each group, a bound on its suppressed records.
     # The number of records in no group that are not suppressed; 0 by group, where it is not told.

@@ -274,6 +274,33 @@ def test_inspect_knows_every_file(file: str, audits: list[str], run: Callable[..
     assert found["bytes"] == os.path.getsize(file)
 
 
+def test_inspect_says_what_a_predictor_tells(
+    summaries: list[str], run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("calibrate", *summaries, "-o", "p.json").code == 0
+    assert run("calibrate", *summaries, "--no-coreset", "-o", "old.json").code == 0
+    assert Path("p.json").read_bytes() == Path("old.json").read_bytes()  # An old script still runs.
+    assert run("calibrate", *summaries, "--with-coreset", "-o", "with.json").code == 0
+    shown = run("inspect", "p.json").out
+    assert "it tells what prediction needs, and no more" in shown
+    assert "values of clients: none, and no weights" in shown
+    assert "counts: none by combination and none by group" in shown
+    assert "names and numbers of records of 3 clients (a, b, c)" in shown
+    found = run("inspect", "p.json", "--json").json["tells"]
+    assert found["minimal"] is True
+    assert (found["pooled_values"], found["counted_cells"]) == (0, 0)
+    shown = run("inspect", "with.json").out
+    assert "it tells more than prediction needs" in shown
+    assert "the weights tell which client a value is from" in shown
+    found = run("inspect", "with.json", "--json").json["tells"]
+    assert found["minimal"] is False
+    assert found["pooled_from"] == ["a", "b", "c"]
+    assert found["pooled_values"] > 100
+    monkeypatch.setattr("gcfcp.thresholds.every.MOST_COMBINATIONS", 1)
+    told = run("calibrate", *summaries, "-o", "seen.json").err
+    assert "the 4 combinations of groups that were seen, and a row of another one is an" in told
+
+
 def test_every_result_has_a_form_for_machines(
     summaries: list[str], run: Callable[..., Ran]
 ) -> None:

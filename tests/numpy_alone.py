@@ -61,7 +61,7 @@ for summary, (sent, *_) in zip(summaries, sites, strict=True):
 assert gcfcp.plan(summaries, alpha=0.1).finite
 region = gcfcp.merge(summaries[:2], "region")
 assert region.n == 800
-calibration = gcfcp.calibrate([region, summaries[2]], alpha=0.1, mixture="proportional")
+calibration = gcfcp.calibrate([region, summaries[2]], alpha=0.1, aggregates=["region"])
 predictor = gcfcp.Predictor(score, calibration)
 predictor = saved_and_loaded(predictor, "predictor.json", gcfcp.Predictor)
 

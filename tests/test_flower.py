@@ -1301,3 +1301,28 @@ def test_the_ready_app_takes_by_shape_and_confidence(sites: Path) -> None:
     made = gcfcp.Predictor.load(sites / "second/predictor.json")
     assert made.provenance["confidence"] == 0.9
     assert made.shape == gcfcp.Shape.load(first)
+
+
+# --- who weighs what ------------------------------------------------------------------------------
+
+
+def test_a_summary_of_another_round_is_left_out_and_the_others_go_on(sites: Path) -> None:
+    nodes = {k: InProcessNode(ready.client, node_of(sites, name)) for k, name in enumerate("abc")}
+    run_ready(sites, nodes)
+    for k, (name, when) in enumerate(zip("abc", ("2026Q4", "2026Q4", "2026Q3"), strict=True)):
+        path = sites / f"round/summaries/hospital-{name}.gcfcp"
+        dated = replace(gcfcp.ClientSummary.load(path), round=when)
+        dated.save(sites / f"{name}.gcfcp")
+        config = node_of(sites, name) | {"summary": str(sites / f"{name}.gcfcp")}
+        del config["data"]
+        nodes[k] = InProcessNode(ready.client, config)
+    more: dict[str, Any] = {"min-clients": 1, "missing": "present"}
+    run_ready(sites, nodes, output=str(sites / "q4"), round="2026Q4", **more)
+    record = record_of(sites / "q4")
+    assert record["answered"] == ["hospital-a", "hospital-b"]
+    assert [e["code"] for e in record["clients"] if e["code"]] == ["not-as-asked"]
+    assert gcfcp.Predictor.load(sites / "q4/predictor.json").provenance["round"] == "2026Q4"
+    # A limit of the operator ends the round with one line that names the site.
+    limit = {"max-share": 0.3, "round": "2026Q4"}
+    with pytest.raises(GCFCPError, match=r"has .* of the weight of group"):
+        run_ready(sites, nodes, output=str(sites / "share"), **limit, **more)

@@ -161,3 +161,109 @@ def test_without_the_package_one_line_says_what_to_install() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "install gcfcp with its extra sign" in out.stdout
+
+
+# --- Audits, two names, and bad files among many --------------------------------------------------
+
+
+def test_one_key_under_two_names_is_refused(sites: dict[str, Path], tmp_path: Path) -> None:
+    """On 0.1.0 the holder of one key could be two clients."""
+    key = signatures.public_key(sites["a.key"])
+    (tmp_path / "two.toml").write_text(f'a = "{key}"\nsecond = ["{key}"]\n')
+    with pytest.raises(GCFCPError, match=r"two\.toml has key .* two names, 'a' and 'second'"):
+        signatures.load_known(tmp_path / "two.toml")
+    (tmp_path / "twice.toml").write_text(f'a = ["{key}", "{key}"]\n')
+    assert signatures.load_known(tmp_path / "twice.toml") == {"a": (key, key)}
+
+
+def invoke(*arguments: object) -> tuple[int, str]:
+    """The exit code and all output of a command; an error is code 1."""
+    try:
+        result = CliRunner().invoke(cli.app, [str(a) for a in arguments], catch_exceptions=False)
+    except GCFCPError as error:
+        return 1, str(error)
+    return result.exit_code, result.output
+
+
+def test_signatures_of_audits_and_summaries_are_verified(
+    sites: dict[str, Path], tmp_path: Path
+) -> None:
+    keys = ["--known-keys", sites["keys.toml"]]
+    audits = []
+    for name in "ab":
+        path = tmp_path / f"{name}.audit"
+        covered = np.random.default_rng(0).random(80) < 0.9
+        gcfcp.audit(
+            covered, np.ones((80, 1), bool), groups=gcfcp.Groups(["all"]), client=name, alpha=0.1
+        ).save(path)
+        assert invoke("sign", path, "--key", sites[f"{name}.key"])[0] == 0
+        audits.append(path)
+    code, text = invoke("verify", sites["a.gcfcp"], *audits, *keys)
+    assert code == 0
+    assert "a.gcfcp: summary of 50 records, signed by a" in text
+    assert "b.audit: audit of 80 records, signed by b" in text
+    assert invoke("verify", *audits, *keys, "--json")[0] == 0
+    assert invoke("audit-merge", *audits, *keys)[0] == 0
+    # An audit of b that a signed is refused everywhere.
+    (tmp_path / "b.audit.sig").unlink()
+    assert invoke("sign", audits[1], "--key", sites["a.key"])[0] == 0
+    for command in ("verify", "audit-merge"):
+        code, text = invoke(command, *audits, *keys)
+        assert code == 1
+        assert "not a known key of 'b'" in text
+    assert invoke("audit-merge", *audits)[0] == 0  # Nobody asked for signatures.
+
+
+def test_bad_files_are_left_out_if_the_user_says_so(sites: dict[str, Path], tmp_path: Path) -> None:
+    """A site that takes another's name stops nobody but the two of them."""
+    keys = ["--known-keys", sites["keys.toml"]]
+    both, out = [sites["a.gcfcp"], sites["b.gcfcp"]], tmp_path / "p.json"
+    summary("c").save(tmp_path / "c.gcfcp")  # Nobody knows its key.
+    (tmp_path / "d.gcfcp").write_bytes(b"not a summary")
+    bad = [tmp_path / "c.gcfcp", tmp_path / "d.gcfcp"]
+    assert invoke("calibrate", *both, *bad, *keys, "-o", out)[0] == 1
+    assert not out.exists()
+    code, text = invoke("calibrate", *both, *bad, *keys, "-o", out, "--skip-bad")
+    assert code == 3
+    assert "c.gcfcp is not signed" in text
+    assert "d.gcfcp" in text
+    made = gcfcp.Predictor.load(out)
+    assert [c["client"] for c in made.provenance["clients"]] == ["a", "b"]
+    assert made.provenance["left_out"] == ["c.gcfcp", "d.gcfcp"]
+    # Without keys, a second summary under the name of a takes the place of neither.
+    summary("a", seed=5).save(tmp_path / "false-a.gcfcp")
+    summary("e").save(tmp_path / "e.gcfcp")
+    given = [tmp_path / "false-a.gcfcp", *both, tmp_path / "e.gcfcp"]
+    code, text = invoke("plan", *given, "--json")
+    assert code == 1
+    weights = ["--mixture", "a=0.5,b=0.25,e=0.25"]
+    code, text = invoke("calibrate", *given, *weights, "-o", out, "--skip-bad", "--force")
+    assert code == 3
+    assert "false-a.gcfcp" in text
+    made = gcfcp.Predictor.load(out)
+    assert {c["client"]: c["share"] for c in made.provenance["clients"]} == {"b": 0.5, "e": 0.5}
+    assert invoke("calibrate", *both, "-o", out, "--skip-bad", "--force")[0] == 0
+    assert invoke("plan", *bad[1:], "--skip-bad")[0] == 1
+
+
+def test_a_round_and_a_share_are_asked_for_on_the_command_line(tmp_path: Path) -> None:
+    groups = gcfcp.Groups(["all"])
+    rng = np.random.default_rng(0)
+    for name, when in (("a", "2026Q4"), ("b", "2026Q4"), ("old", "2026Q3")):
+        gcfcp.summarize(
+            rng.random(100), np.ones((100, 1), bool), groups=groups, client=name, round=when
+        ).save(tmp_path / f"{name}.gcfcp")
+    files = [tmp_path / f"{name}.gcfcp" for name in ("a", "b", "old")]
+    out = tmp_path / "p.json"
+    code, text = invoke("calibrate", *files, "--round", "2026Q4", "-o", out)
+    assert code == 1
+    assert "old.gcfcp is a summary of round '2026Q3', not of round '2026Q4'" in text
+    more = ["--round", "2026Q4", "--skip-bad", "-o", out]
+    assert invoke("calibrate", *files, *more)[0] == 3
+    assert gcfcp.Predictor.load(out).provenance["round"] == "2026Q4"
+    code, text = invoke("calibrate", *files[:2], "--max-share", 0.4, "-o", out, "--force")
+    assert code == 1
+    assert "a has 50.0% of the weight of group 'all'" in text
+    allowed = ["--max-share", 0.4, "--allow-share", "a", "--allow-share", "b"]
+    assert invoke("calibrate", *files[:2], *allowed, "-o", out, "--force")[0] == 0
+    assert invoke("calibrate", *files[:2], "--max-atoms", 1, "-o", out, "--force")[0] == 0

@@ -61,10 +61,16 @@ def in_order(
 
     - `admission`: What the server lets in. None refuses every aggregate.
     """
-    ordered = one_each(summaries, SUMMARIES)
     admission = admission or Admission()
+    if isinstance(summaries, Iterable):
+        summaries = list(summaries)
+        for s in summaries:
+            # What the server asked for comes first, because it says who is wrong.
+            if isinstance(s, ClientSummary) and (refused := admission.refusal(s, s.client)):
+                raise GCFCPError(refused)
+    ordered = one_each(summaries, SUMMARIES)
     for s in ordered:
-        if refused := admission.refusal(s, s.client) or out_of_range(s, s.client):
+        if refused := out_of_range(s, s.client):
             raise GCFCPError(refused)
     owner: dict[str, str] = {}
     for s in ordered:

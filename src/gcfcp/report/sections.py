@@ -12,7 +12,7 @@ import numpy as np
 
 from gcfcp import codec, scores
 from gcfcp.audit import AuditReport
-from gcfcp.calibration import MEASURED, PAPER, PROVED, Plan
+from gcfcp.calibration import MEASURED, PAPER, PROVED, Plan, twin_text
 from gcfcp.prediction import Predictor
 from gcfcp.report import numbers as num
 from gcfcp.report.parts import (
@@ -565,6 +565,36 @@ def _client_notes(predictor: Predictor, given: Sequence[Mapping[str, Any]]) -> l
             "promise is made for groups."
         )
     notes += [_sentence(c["unlike"]) for c in given if isinstance(c.get("unlike"), str)]
+    return notes + _weight_notes(predictor, len(given))
+
+
+def _weight_notes(predictor: Predictor, clients: int) -> list[str]:
+    """Who has the largest share of each group, and who sent the same as another client.
+
+    The file may come from anyone, so that its entries can be anything.
+    """
+    notes = []
+    found = [
+        f"{name}: {client} ({num.share(share)})"
+        for s in predictor.recorded("largest_shares")
+        if isinstance(name := s.get("group"), str)
+        and isinstance(client := s.get("client"), str)
+        and (share := codec.number(s.get("share"))) is not None
+    ]
+    if found and clients > 1:
+        shown = ", ".join(found[:_LISTED])
+        more = f", and {len(found) - _LISTED} more groups" if len(found) > _LISTED else ""
+        notes.append(
+            "A client decides how many of its records are in a group, and so how much it weighs "
+            "there. The largest share of the weight of each group (rounded up to whole percent), "
+            f"records that are withheld included: {shown}{more}."
+        )
+    given = predictor.provenance.get("twins")
+    notes += [
+        _sentence(twin_text(names))
+        for names in (given if isinstance(given, list) else [])
+        if isinstance(names, list) and names and all(isinstance(k, str) for k in names)
+    ]
     return notes
 
 
@@ -666,6 +696,7 @@ def provenance(
             ", ".join(map(num.whole, minimum)),
             False,
         ),
+        ("Round", given.get("round"), False),
         ("Model", given.get("model"), True),
         ("Fingerprint of the groups", predictor.groups.fingerprint, True),
         ("SHA-256 of the predictor", predictor.fingerprint, True),

@@ -50,7 +50,7 @@ _BYTES = frozenset(("blob", "bytea", "bytes", "binary", "varbinary"))
 _REPEATS = re.compile(r"\{\s*(\d+)\s*(?:,\s*(\d*)\s*)?\}")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Node:
     """A token, or what stands between two parentheses or between CASE and END."""
 

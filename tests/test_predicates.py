@@ -46,6 +46,7 @@ ATTACKS = {
     "long text": f"length('{'a' * 3000}' || sex) > 1",
     "between": nested("({} between 1 and 2)", "x", 25),
     "between in a row": "x " + "between 1 and 2 " * 40,
+    "between with xor": " xor ".join(["x between 1 and 2"] * 40),
     "in": nested("({} in (1, 2, x))", "x", 25),
     "in in a row": "x " + "in (1, x) " * 40,
     "in with columns": "x in (" + ",".join(["x"] * 1500) + ")",
@@ -132,6 +133,7 @@ ORDINARY = [
     "greatest(x, age) - least(x, age) > 10", "(x between 1 and 2) = (age between 1 and 2)",
     " or ".join(f"x = {i}" for i in range(100)), " + ".join(["x"] * 40) + " > 1",
     "x in (" + ",".join(map(str, range(800))) + ")",
+    "age in (" + ",".join(f"{i / 8 - 20}" for i in range(400)) + ", 1e-5, -.5)",
     "code in (" + ",".join(f"'C{i}'" for i in range(500)) + ")",
     " and ".join(f"x between {i} and {i + 1}" for i in range(60)),
 ]  # fmt: skip
@@ -167,6 +169,46 @@ def test_the_size_is_never_below_the_number_of_columns_that_polars_writes(
         return
     size = costs._size(costs._nested(_tokens(text)))
     assert str(expression).count('col("') <= size <= costs.MAX_SIZE
+
+
+INFIX = (
+    *(
+        "and",
+        "or",
+        "xor",
+        "=",
+        "<",
+        "<>",
+        "+",
+        "-",
+        "*",
+        "/",
+        "%",
+        "||",
+        "&",
+        "|",
+        "div",
+        "~ 'a' =",
+    ),
+    *("between 1 and", "between x and", "not between 1 and", "in (1, x) =", "not in (x, 2, 3) or"),
+    *("in (1, 2) and", "is null =", "is not true <", "is distinct from", "like 'a%' =", "::int +"),
+    *("rlike 'a' and", "and not", "or -", "between case when b then", "end and", "<=>", "^@", "//"),
+)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.lists(st.sampled_from(INFIX), min_size=1, max_size=9))
+def test_the_size_is_never_too_small_where_precedence_decides(infix: list[str]) -> None:
+    """Without parentheses, it is the precedence of operators that says what polars copies."""
+    text = "x " + " x ".join(infix) + " x"
+    if predicates.problem_of(text) is not None:
+        return
+    try:
+        expression = predicates.parse("g", text)
+    except GCFCPError:
+        return
+    size = costs._size(costs._nested(_tokens(text)))
+    assert str(expression).count('col("') <= size
 
 
 WORST = ["a" * 7, "banana", "", "ab" * 9]

@@ -37,17 +37,20 @@ MAX_DIGITS = 38
 # How often an argument of these functions can stand in the expression that polars makes of a call.
 _COPIES = {"nullif": 2, "extract": 3, "date_part": 3}
 _COPIES |= dict.fromkeys(("left", "right", "substr", "substring"), 3)
-_CONNECTIVES = frozenset(("and", "or", "xor", "when", "then", "else"))
+# BETWEEN and IN bind more tightly than these words. XOR is not one of them.
+_CONNECTIVES = frozenset(("and", "or", "when", "then", "else"))
 _CONNECTIVE_SIZE = 3  # polars takes much longer for a long chain of these than for other operators.
 # Words that stand beside operands and before parentheses without being a function.
-_OTHER_WORDS = "not is null true false in between like ilike rlike regexp from for as"
+_OTHER_WORDS = "is in between like ilike rlike regexp from for as"
 _NO_OPERANDS = frozenset(_OTHER_WORDS.split())
+_TRUTH = frozenset(("not", "null", "true", "false"))
+_CONSTANT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 _PATTERN_WORDS = frozenset(("rlike", "regexp"))
 _BYTES = frozenset(("blob", "bytea", "bytes", "binary", "varbinary"))
 _REPEATS = re.compile(r"\{\s*(\d+)\s*(?:,\s*(\d*)\s*)?\}")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Node:
     """A token, or what stands between two parentheses or between CASE and END."""
 
@@ -97,7 +100,7 @@ def _nested(tokens: list[tuple[str, str]]) -> list[Node]:
         word = text.lower() if kind == "word" else ""
         if kind == "open" or word == "case":
             before = _word(here[-1]) if kind == "open" and here else ""
-            if before and before not in _CONNECTIVES | _NO_OPERANDS:
+            if before and before not in _CONNECTIVES | _NO_OPERANDS | _TRUTH:
                 here.pop()  # The name of the function belongs to its parentheses.
             node = Node("call" if kind == "open" else "case", before)
             here.append(node)
@@ -199,9 +202,11 @@ def _size_of_operands(part: list[Node]) -> int:
 
 def _is_constant(item: list[Node]) -> bool:
     """Whether an entry of a list is a number, a signed number or a text in quotes."""
-    if item and item[0].kind == "symbol" and item[0].text in "+-":
-        item = item[1:]
-    return len(item) == 1 and (item[0].kind == "string" or _is_number(item[0]))
+    if len(item) == 1 and item[0].kind == "string":
+        return True
+    return bool(
+        _CONSTANT.fullmatch("".join(node.text if not node.inside else "(" for node in item))
+    )
 
 
 def _size_of(node: Node, is_list: bool | int = False) -> int:
@@ -255,14 +260,15 @@ def _ends_operand(node: Node, previous: str) -> bool:
     """
     if node.kind != "symbol":
         return True
-    return node.text in ",=<!" or (node.text == ">" and previous != "-")  # -> takes a part of it.
+    # The symbol > also stands in -> and ->>, which take a part of what is to their left.
+    return node.text in ",=<!" or (node.text == ">" and previous not in ("-", ">"))
 
 
 def _growth_of(node: Node, made: list[tuple[int, int]]) -> tuple[int, int] | None:
     """The bound for one operand, or None for what separates operands."""
     if node.kind == "symbol" or _word(node) in _CONNECTIVES | _NO_OPERANDS:
         return None
-    if node.kind == "string" or _is_number(node):
+    if node.kind == "string" or _is_number(node) or _word(node) in _TRUTH:
         return 0, len(node.text)
     if node.kind == "case":
         return _growth(node.inside, made)

@@ -1285,7 +1285,7 @@ def test_the_ready_app_takes_by_shape_and_confidence(sites: Path) -> None:
         }
 
     run_ready(sites, nodes_of(0, by="atom"), by="atom")
-    assert json.loads(first.read_text())["version"] == 1
+    assert gcfcp.Predictor.load(first).provenance["by"] == "atom"
     again = {"output": str(sites / "second"), "shape": str(first), "confidence": 0.9}
     # The sites have answered one question about these records, and answer no other one.
     codes = []
@@ -1313,14 +1313,14 @@ def test_a_summary_of_another_round_is_left_out_and_the_others_go_on(sites: Path
         path = sites / f"round/summaries/hospital-{name}.gcfcp"
         dated = replace(gcfcp.ClientSummary.load(path), round=when)
         dated.save(sites / f"{name}.gcfcp")
-        config = node_of(sites, name) | {"summary": str(sites / f"{name}.gcfcp")}
-        del config["data"]
+        config = summary_node(sites, name, sites / f"{name}.gcfcp")
         nodes[k] = InProcessNode(ready.client, config)
     more: dict[str, Any] = {"min-clients": 1, "missing": "present"}
     run_ready(sites, nodes, output=str(sites / "q4"), round="2026Q4", **more)
     record = record_of(sites / "q4")
     assert record["answered"] == ["hospital-a", "hospital-b"]
-    assert [e["code"] for e in record["clients"] if e["code"]] == ["not-as-asked"]
+    # The site itself refuses to pass its summary off as one of another round.
+    assert [e["code"] for e in record["clients"] if e["code"]] == ["round-differs"]
     assert gcfcp.Predictor.load(sites / "q4/predictor.json").provenance["round"] == "2026Q4"
     # A limit of the operator ends the round with one line that names the site.
     limit = {"max-share": 0.3, "round": "2026Q4"}

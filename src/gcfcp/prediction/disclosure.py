@@ -21,7 +21,7 @@ from gcfcp.thresholds import ByGroup, Constant, SeenOnly
 _HARMLESS = frozenset([
     "alpha", "mixture", "merge", "recompression_delta", "rule", "by", "shape", "confidence",
     "representative", "model", "test_weight", "correction", "clients", "guarantee", "method",
-    "bytes_sent", "values_sent", "missing",
+    "bytes_sent", "values_sent", "missing", "round", "twins", "left_out",
 ])  # fmt: skip
 EVERY, SEEN = "every combination of groups that can occur", "the combinations of groups seen"
 

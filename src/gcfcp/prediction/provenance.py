@@ -15,11 +15,12 @@ combination of groups, could be computed. Such numbers are not only the counts t
 | `hidden_groups` of a client        | group, and how many cells it has                            |
 | `centroids` and `bytes` of a client| about how many cells it has; the sums of all clients stay   |
 | `unlike` of a client               | its records in one combination of groups                    |
+| `largest_shares`                   | about how many records one site has in a group              |
 
-So the first, the fourth and the fifth are left out, `unlike` names neither the combination nor its
-records, and the bounds have three decimals, `upper` two. They are rounded to the safe side, so that
-what is promised is never more than was computed, and a bound of exactly 1 - alpha stays. An `upper`
-below 1 needs a group of at least |G| pi / (delta alpha) of the weight, and none is below 1 if any
+So the first, the fourth, the fifth and the last are left out, `unlike` names neither the
+combination nor its records, and the bounds have three decimals, `upper` two. They are rounded to
+the safe side, so that what is promised is never more than was computed, and a bound of exactly
+1 - alpha stays. An `upper` below 1 needs a group of at least |G| pi / (delta alpha) of the weight, and none is below 1 if any
 record was suppressed, so that two decimals tell next to nothing of a small group.
 
 What stays about a site is its name, its size, its share, its settings and the SHA-256 of its
@@ -101,7 +102,8 @@ def _client(s: ClientSummary, share: float) -> dict[str, Any]:
 # --- What a file tells ---------------------------------------------------------------------------
 
 OF_CLIENT = (
-    "client", "n", "share", "delta", "min_count", "sha256", "members", "library", "unlike",
+    "client", "n", "share", "delta", "min_count", "sha256", "members", "library", "date",
+    "unlike",
 )  # fmt: skip
 """What a file without the coreset says about a client."""
 
@@ -125,7 +127,7 @@ def public_part(provenance: Mapping[str, Any]) -> dict[str, Any]:
     Done twice, it changes nothing more. Entries that are not what `provenance_of` writes, as in a
     file of a stranger, stay as they are.
     """
-    found = dict(provenance)
+    found = {key: value for key, value in provenance.items() if key != "largest_shares"}
     clients, guarantee = found.get("clients"), found.get("guarantee")
     if isinstance(clients, list):
         for total, name in (("bytes_sent", "bytes"), ("values_sent", "centroids")):

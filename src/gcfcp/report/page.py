@@ -100,7 +100,7 @@ def _content(
         "promises": sections.promises(predictor),
         "infinite": sections.infinite(predictor, plan),
         "thresholds": sections.thresholds(predictor),
-        "clients": sections.clients(predictor),
+        "clients": sections.clients(predictor, plan),
         "unseen": sections.unseen(plan, 1 - alpha_of(predictor)),
         "words": sections.words(predictor, audit),
     }

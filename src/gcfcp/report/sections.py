@@ -428,8 +428,12 @@ def unseen(plan: Plan | None, promise: float) -> dict[str, Any] | None:
 # --- clients --------------------------------------------------------------------------------------
 
 
-def clients(predictor: Predictor) -> dict[str, Any]:
-    """The section about the clients: what each of them weighs, and what it sent."""
+def clients(predictor: Predictor, plan: Plan | None = None) -> dict[str, Any]:
+    """The section about the clients: what each of them weighs, and what it sent.
+
+    plan: What `plan` said of the same summaries. It tells who has the largest share of a group,
+    which a predictor's file does not.
+    """
     given = predictor.recorded("clients")
     if not given:
         return {"text": "No clients are recorded.", "rows": [], "notes": []}
@@ -454,7 +458,9 @@ def clients(predictor: Predictor) -> dict[str, Any]:
         "left_out": left_out,
         "detailed": any("centroids" in c for c in given),
         "signed": any("sha256" in c for c in given),
-        "notes": _client_notes(predictor, given),
+        "notes": _client_notes(predictor, given)
+        + _share_notes(predictor, plan, len(given))
+        + _twin_notes(predictor),
     }
 
 
@@ -554,9 +560,10 @@ def _client_notes(predictor: Predictor, given: Sequence[Mapping[str, Any]]) -> l
     suppressed = sum_known([codec.number(c.get("suppressed")) for c in given])
     if suppressed:
         notes.append(
-            f"For {num.counted(suppressed, 'record')}, the combination of groups is too small to "
-            "be described (it has fewer records than min_count). Such records count as if their "
-            "score were infinite, which can only raise thresholds."
+            f"{num.counted(suppressed, 'record')} are not described: those in combinations of "
+            "groups with fewer records than min_count, and some others beside them, so that their "
+            "number cannot be told. They count as if their score were infinite, which can only "
+            "raise thresholds."
         )
     uncovered = sum_known([codec.number(c.get("uncovered")) for c in given])
     if uncovered:
@@ -565,37 +572,47 @@ def _client_notes(predictor: Predictor, given: Sequence[Mapping[str, Any]]) -> l
             "promise is made for groups."
         )
     notes += [_sentence(c["unlike"]) for c in given if isinstance(c.get("unlike"), str)]
-    return notes + _weight_notes(predictor, len(given))
+    return notes
 
 
-def _weight_notes(predictor: Predictor, clients: int) -> list[str]:
-    """Who has the largest share of each group, and who sent the same as another client.
+def _share_notes(predictor: Predictor, plan: Plan | None, clients: int) -> list[str]:
+    """Who has the largest share of the weight of each group.
 
-    The file may come from anyone, so that its entries can be anything.
+    The plan knows it, and so does a predictor that was not read from a public file. The file may
+    come from anyone, so that its entries can be anything.
     """
-    notes = []
+    if plan is not None:
+        given: list[tuple[Any, Any, Any]] = [
+            (g.group, g.largest_client, g.largest_share) for g in plan.groups
+        ]
+    else:
+        recorded = predictor.recorded("largest_shares")
+        given = [(s.get("group"), s.get("client"), codec.number(s.get("share"))) for s in recorded]
     found = [
-        f"{name}: {client} ({num.share(share)})"
-        for s in predictor.recorded("largest_shares")
-        if isinstance(name := s.get("group"), str)
-        and isinstance(client := s.get("client"), str)
-        and (share := codec.number(s.get("share"))) is not None
+        f"{name}: {client} ({num.share(math.ceil(100 * share) / 100)})"
+        for name, client, share in given
+        if isinstance(name, str) and isinstance(client, str)
+        if share is not None and 0 <= share <= 1
     ]
-    if found and clients > 1:
-        shown = ", ".join(found[:_LISTED])
-        more = f", and {len(found) - _LISTED} more groups" if len(found) > _LISTED else ""
-        notes.append(
-            "A client decides how many of its records are in a group, and so how much it weighs "
-            "there. The largest share of the weight of each group (rounded up to whole percent), "
-            f"records that are withheld included: {shown}{more}."
-        )
+    if not found or clients < 2:
+        return []
+    shown = ", ".join(found[:_LISTED])
+    more = f", and {len(found) - _LISTED} more groups" if len(found) > _LISTED else ""
+    return [
+        "A client decides how many of its records are in a group, and so how much it weighs "
+        "there. The largest share of the weight of each group (rounded up to whole percent), "
+        f"records that are withheld included: {shown}{more}."
+    ]
+
+
+def _twin_notes(predictor: Predictor) -> list[str]:
+    """Who sent the same as another client."""
     given = predictor.provenance.get("twins")
-    notes += [
+    return [
         _sentence(twin_text(names))
         for names in (given if isinstance(given, list) else [])
         if isinstance(names, list) and names and all(isinstance(k, str) for k in names)
     ]
-    return notes
 
 
 # --- words and provenance -------------------------------------------------------------------------

@@ -20,8 +20,9 @@ combination of groups, could be computed. Such numbers are not only the counts t
 So the first, the fourth, the fifth and the last are left out, `unlike` names neither the
 combination nor its records, and the bounds have three decimals, `upper` two. They are rounded to
 the safe side, so that what is promised is never more than was computed, and a bound of exactly
-1 - alpha stays. An `upper` below 1 needs a group of at least |G| pi / (delta alpha) of the weight, and none is below 1 if any
-record was suppressed, so that two decimals tell next to nothing of a small group.
+1 - alpha stays. An `upper` below 1 needs a group of at least |G| pi / (delta alpha) of the weight,
+and none is below 1 if any record was suppressed, so that two decimals tell next to nothing of a
+small group.
 
 What stays about a site is its name, its size, its share, its settings and the SHA-256 of its
 summary: audits and the repetition of a calibration need them.

@@ -533,9 +533,9 @@ def _client_notes(predictor: Predictor, given: Sequence[Mapping[str, Any]]) -> l
     suppressed = sum_known([codec.number(c.get("suppressed")) for c in given])
     if suppressed:
         notes.append(
-            f"For {num.counted(suppressed, 'record')}, the combination of groups is too small to "
-            "be described (it has fewer records than min_count). Such records count as if their "
-            "score were infinite, which can only raise thresholds."
+            f"{num.counted(suppressed, 'record')} are not described, because the combination of "
+            "groups has fewer records than min_count, or to hide how many such records there are. "
+            "They count as if their score were infinite, which can only raise thresholds."
         )
     uncovered = sum_known([codec.number(c.get("uncovered")) for c in given])
     if uncovered:

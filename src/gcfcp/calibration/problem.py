@@ -10,9 +10,10 @@ of its records then weigh the same: with n_R records and the share pi_R of the m
 pi_R / n_R. (With the paper's correction the mixture among them is in proportion to n_k + 1, each
 record weighs pi_R / (n_R + K_R), and K_R members add K_R times that to the test point.)
 
-What suppressed records ask for. A client with a `min_count` does not describe small atoms (see
-`summary.client`). Of the records in them the server knows only an upper bound H_G on their weight
-in each group G. It knows neither their scores nor their atoms, and counts them as scores of +inf.
+What suppressed records ask for. A client with a `min_count` does not describe small atoms, nor some
+records of others (see `summary.withheld`). Of these records the server knows only an upper bound
+H_G on their weight in each group G. It knows neither their scores nor their atoms, and counts them
+as scores of +inf.
 
 Let W_G be the weight of the described records in G, and w_test that of the test point in a row. The
 requirement for a row with a finite threshold is that in each of its groups G the described records

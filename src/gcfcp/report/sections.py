@@ -560,10 +560,9 @@ def _client_notes(predictor: Predictor, given: Sequence[Mapping[str, Any]]) -> l
     suppressed = sum_known([codec.number(c.get("suppressed")) for c in given])
     if suppressed:
         notes.append(
-            f"{num.counted(suppressed, 'record')} are not described: those in combinations of "
-            "groups with fewer records than min_count, and some others beside them, so that their "
-            "number cannot be told. They count as if their score were infinite, which can only "
-            "raise thresholds."
+            f"{num.counted(suppressed, 'record')} are not described, because the combination of "
+            "groups has fewer records than min_count, or to hide how many such records there are. "
+            "They count as if their score were infinite, which can only raise thresholds."
         )
     uncovered = sum_known([codec.number(c.get("uncovered")) for c in given])
     if uncovered:

@@ -1082,7 +1082,7 @@ def test_the_ready_app_takes_by_shape_and_confidence(sites: Path) -> None:
     nodes = {k: InProcessNode(ready.client, node_of(sites, name)) for k, name in enumerate("abc")}
     run_ready(sites, nodes, by="atom")
     first = sites / "round/predictor.json"
-    assert json.loads(first.read_text())["version"] == 1
+    assert json.loads(first.read_text())["by"] == "atom"
     # The sites refuse to use the same records again. Other data take their place.
     again = {"output": str(sites / "second"), "shape": str(first), "confidence": 0.9}
     with pytest.raises(GCFCPError, match="0 clients answered"):

@@ -503,14 +503,16 @@ def test_a_predictor_file_by_group_is_read_again():
     shape = Shape(THREE, (0.85, -0.26, 0.1))
     made = gcfcp.calibrate(summarised([200, 90], by="group", shape=shape, grain=0.01), 0.1)
     predictor = gcfcp.Predictor("s", made)
-    text = predictor.to_json()
-    again = gcfcp.Predictor.from_json(text)
     rows = np.array(list(itertools.product([0, 1], repeat=3)))[1:]
-    assert (again.thresholds(rows) == made.thresholds(rows)).all()
-    assert again.to_json() == text
-    assert again.by == "group"
-    assert [a.groups for a in again.atoms] == [("a",), ("b",), ("c",)]
-    assert json.loads(text)["version"] == 2
+    for coreset, version in ((False, 3), (True, 2)):
+        text = predictor.to_json(coreset=coreset)
+        again = gcfcp.Predictor.from_json(text)
+        assert (again.thresholds(rows) == made.thresholds(rows)).all()
+        assert again.to_json(coreset=coreset) == text
+        assert again.by == "group"
+        assert [a.groups for a in again.atoms] == [("a",), ("b",), ("c",)]
+        assert [a.count is None for a in again.atoms] == [not coreset] * 3
+        assert json.loads(text)["version"] == version
     shaped = gcfcp.calibrate(summarised([200, 90], 5), 0.1, shape=shape)
     both = gcfcp.Predictor.from_json(gcfcp.Predictor("s", shaped).to_json())
     assert (both.thresholds(rows) == shaped.thresholds(rows)).all()
@@ -520,7 +522,8 @@ def test_a_predictor_file_by_group_is_read_again():
     ("changes", "words"),
     [
         ({"version": 1}, "version 1 has no entries by and shape"),
-        ({"version": 3}, "has format version 3, and this gcfcp reads versions 1 to 2"),
+        ({"version": 3}, "version 3 has no entry 'coreset'"),
+        ({"version": 4}, "has format version 4, and this gcfcp reads versions 1 to 3"),
         ({"version": True}, "has format version True"),
         ({"by": "x"}, "by='x' is neither"),
         ({"rule": "first"}, "by group, the rule must be 'max'"),
@@ -533,7 +536,7 @@ def test_a_predictor_file_by_group_is_read_again():
 )
 def test_a_bad_predictor_file_is_refused(changes, words):
     made = gcfcp.calibrate(summarised([200], by="group", shape=Shape(THREE, (1.0, 0, 0))), 0.1)
-    values = json.loads(gcfcp.Predictor("s", made).to_json()) | changes
+    values = json.loads(gcfcp.Predictor("s", made).to_json(coreset=True)) | changes
     with pytest.raises(GCFCPError, match=words) as error:
         gcfcp.Predictor.from_json(json.dumps(values), "p.json")
     assert "p.json" in str(error.value)

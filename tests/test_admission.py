@@ -98,9 +98,11 @@ def test_aggregates_as_people_write_them() -> None:
 
 def test_431_bytes_cannot_claim_a_million_suppressed_records() -> None:
     """On 0.1.0 these bytes made a group of 2,000 honest records infinite."""
-    small = site("liar", n=12, min_count=10, by="atom", rare=0.0)
+    small = site("liar", n=30, min_count=10, by="atom", rare=0.0)
+    described = int(small.counts.sum())
+    assert described
     for by, told in (
-        ("atom", {"suppressed": 10**6, "suppressed_groups": (10**6, 10**6), "n": 10**6 + 12}),
+        ("atom", {"suppressed": 10**6, "suppressed_groups": (10**6,) * 2, "n": 10**6 + described}),
         ("group", {"suppressed_groups": (0, 10**6), "n": 10**6}),
     ):
         made = small if by == "atom" else site("liar", n=40, min_count=10, by="group", rare=0.0)
@@ -110,6 +112,15 @@ def test_431_bytes_cannot_claim_a_million_suppressed_records() -> None:
         told["members"] = (("liar", told["n"]),)
         with pytest.raises(GCFCPError, match=r"1,000,000 records.*there can be at most (2|3)\d"):
             replace(made, **told)
+
+
+def test_many_records_of_middling_atoms_may_all_be_withheld() -> None:
+    """Six of eight atoms have 26 records. None of them could give up 18 and keep 10."""
+    groups = gcfcp.Groups(["a", "b", "c"])
+    member = np.repeat(np.array(list(np.ndindex(2, 2, 2)))[2:], 26, axis=0).astype(bool)
+    scores = np.random.default_rng(0).random(len(member))
+    made = gcfcp.summarize(scores, member, groups=groups, client="a", min_count=10)
+    assert made.suppressed == made.n == 6 * 26
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)

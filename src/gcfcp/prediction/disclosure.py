@@ -40,6 +40,7 @@ class PredictorDisclosure:
     detailed_clients: int  # Of how many clients it tells suppressed records, cells or bytes.
     clients: tuple[str, ...]  # The names of the clients, each with its number of records.
     shape_numbers: int  # How many rounded coefficients of shapes it has.
+    shared_groups: int  # For how many groups it tells which client has the largest share.
     other: tuple[str, ...]  # Entries of the provenance that this gcfcp does not know.
 
     @property
@@ -50,6 +51,7 @@ class PredictorDisclosure:
             or self.counted_cells
             or self.counted_groups
             or self.detailed_clients
+            or self.shared_groups
             or self.other
         )
 
@@ -75,6 +77,11 @@ class PredictorDisclosure:
                 f"clients in detail: for {self.detailed_clients:,}, how many records are "
                 "suppressed or in no group, or how many cells, values or bytes were sent"
             )
+        if self.shared_groups:
+            lines.append(
+                f"largest shares: for {self.shared_groups:,} groups, which client has the largest "
+                "share of the weight, in whole percent"
+            )
         lines.append(
             f"shapes: {self.shape_numbers:,} rounded coefficients, fitted to all clients together"
             if self.shape_numbers
@@ -93,6 +100,7 @@ def disclosure_of(saved: Saved) -> PredictorDisclosure:
     clients = _objects(saved.provenance.get("clients"))
     names = tuple(str(c.get("client"))[:200] for c in clients)
     shapes = [saved.next_shape, getattr(table.source, "shape", None)]
+    unknown = saved.provenance.keys() - _HARMLESS - {"largest_shares"}
     return PredictorDisclosure(
         thresholds=len(numbers),
         finite=int(np.isfinite(numbers).sum()),
@@ -104,7 +112,8 @@ def disclosure_of(saved: Saved) -> PredictorDisclosure:
         detailed_clients=_beyond(clients, OF_CLIENT),
         clients=names,
         shape_numbers=sum(len(shape.coefficients) for shape in shapes if shape is not None),
-        other=tuple(sorted(ascii(key)[1:-1][:40] for key in saved.provenance.keys() - _HARMLESS)),
+        shared_groups=len(_objects(saved.provenance.get("largest_shares"))),
+        other=tuple(sorted(ascii(key)[1:-1][:40] for key in unknown)),
     )
 
 

@@ -285,7 +285,7 @@ def _check_claims(s: ClientSummary) -> None:
     - By atom, suppressed records lie in atoms of fewer than m records that are not described. With
       F groups that a record may or may not be in, there are 2^F atoms, among them that of no group.
       Beside them a site may withhold up to m records of one described atom, or describe nothing at
-      all if every atom has fewer than 2 m records.
+      all if no atom has 3 m - 2 records or more (see `withheld`).
     - By group, a group is charged m - 1 records if it is small, and more only if other groups say
       nearly the same (see `cells`). With one or two groups beside those to which everyone belongs,
       that is at most 3 m - 2. A group a that holds nearly all records, and a group b that holds
@@ -310,7 +310,7 @@ def _check_claims(s: ClientSummary) -> None:
     elif len(s.errors):
         most = (m - 1) * (atoms - len(s.errors) - (s.uncovered > 0)) + m
     else:
-        most = (2 * m - 1) * atoms
+        most = (3 * m - 3) * atoms
     if s.suppressed > most:
         raise GCFCPError(
             f"{s.suppressed:,} records are said to be suppressed, but with {len(s.groups)} groups, "

@@ -97,9 +97,15 @@ def _cannot_write(path: Path, error: OSError | ValueError) -> GCFCPError:
     return GCFCPError(f"cannot write {fspath(path)!s:.200}: {why(error)}")
 
 
-def exists(path: str | PathLike[str]) -> GCFCPError:
+class AlreadyThereError(GCFCPError):
+    """A file that must not be overwritten has this name."""
+
+
+def exists(path: str | PathLike[str]) -> AlreadyThereError:
     """The error for a file that must not be overwritten."""
-    return GCFCPError(f"{fspath(path)} exists: give another name, or --force to overwrite it")
+    return AlreadyThereError(
+        f"{fspath(path)} exists: give another name, or --force to overwrite it"
+    )
 
 
 def sweep(directory: str | PathLike[str]) -> int:

@@ -39,14 +39,13 @@ import hashlib
 import json
 import os
 import re
-import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gcfcp import codec
+from gcfcp import codec, files
 from gcfcp.errors import GCFCPError
 from gcfcp.rounds.codes import Code, Refusal
 from gcfcp.rounds.names import file_stem
@@ -279,21 +278,15 @@ class Ledger:
 
         The name appears when the file is whole. After this the file outlives a power failure.
         """
-        temporary = path.parent / f".gcfcp-{secrets.token_hex(8)}.part"
         try:
-            codec.write(temporary, data, sync=self.sync)
+            files.write(path, data, sync=self.sync, overwrite=False)
+        except files.AlreadyThereError:
+            return False
+        if self.sync:
             with _as_errors(path):
-                try:
-                    os.link(temporary, path)
-                except FileExistsError:
-                    return False
-                if self.sync:
-                    for folder in (path.parent, self.directory, self.directory.parent):
-                        _sync(folder)
-            return True
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
+                for folder in (path.parent, self.directory, self.directory.parent):
+                    _sync(folder)
+        return True
 
     def _note(self, kind: str, client: str, dataset: str, **more: Any) -> None:
         """Add a line to the journal."""

@@ -60,6 +60,7 @@ into groups. Both are refused after `MOST_STEPS` steps, rather than left incompl
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -168,33 +169,52 @@ def small_combinations(
 def _short(atoms: Bools, counts: Ints, shown: list[int], m: int) -> Iterator[Combination]:
     """Every combination of two to four counts that has fewer than m exceptions.
 
-    An atom of m records or more can be no exception. So the last count of a combination is one
-    whose large atoms are a sum of those of the others, and is looked up.
+    What a combination adds up to is at most the number of its counts times that of its exceptions.
+    So the last count is sought only among those of about the right size, in which nearly all others
+    drop out. And an atom of m records or more can be no exception, so that the large atoms of the
+    last count are a sum of those of the others.
     """
     places = [ALL, *shown]
     columns = np.array(
         [np.ones(len(counts), dtype=np.int8), *(atoms[:, g] for g in shown)], dtype=np.int8
     )
     large = np.ascontiguousarray(columns[:, counts >= m])
-    known: dict[bytes, list[int]] = {}
-    for i, column in enumerate(large):
-        known.setdefault(column.tobytes(), []).append(i)
+    patterns = [column.tobytes() for column in large]
+    sizes: list[int] = (columns.astype(np.int64) @ counts).tolist()
+    by_size = sorted(range(len(places)), key=lambda i: sizes[i])
+    ascending = [sizes[i] for i in by_size]
+
+    def of_size(least: int, most: int, after: int) -> list[int]:
+        """The counts from `least` to `most`, of those behind place `after`."""
+        low, high = bisect_left(ascending, least), bisect_right(ascending, most)
+        return sorted(i for i in by_size[low:high] if i > after)
+
     steps = 0
     for size in range(1, 4 if len(shown) <= MOST_COMBINED else 3):
+        most = (size + 1) * (m - 1)
         for chosen in itertools.combinations(range(len(places)), size):
             for signs in itertools.product((1, -1), repeat=size - 1):
-                wanted = large[chosen[0]] + np.array(signs, dtype=np.int8) @ large[[*chosen[1:]]]
-                for last, sign in ((wanted, -1), (-wanted, 1)):
-                    for i in known.get(np.asarray(last, dtype=np.int8).tobytes(), ()):
-                        if i <= chosen[-1]:
-                            continue
-                        steps += 1
-                        if steps > MOST_STEPS:
-                            raise _too_many(len(shown))
+                total = sum(c * sizes[k] for k, c in zip(chosen, (1, *signs), strict=True))
+                near = [
+                    (i, sign)
+                    for sign in (-1, 1)
+                    for i in of_size(-sign * total - most, -sign * total + most, chosen[-1])
+                ]
+                if not near:
+                    continue
+                coefficients = np.array((1, *signs), dtype=np.int8)
+                wanted = coefficients @ large[[*chosen]]
+                keys = {-1: wanted.tobytes(), 1: (-wanted).tobytes()}
+                for i, sign in near:
+                    if patterns[i] != keys[sign]:
+                        continue
+                    steps += 1
+                    if steps > MOST_STEPS:
+                        raise _too_many(len(shown))
+                    value = coefficients @ columns[[*chosen]] + np.int8(sign) * columns[i]
+                    if counts[value != 0].sum() < m:
                         found = [*zip(chosen, (1, *signs), strict=True), (i, sign)]
-                        value = sum(c * columns[k].astype(np.int64) for k, c in found)
-                        if counts[np.asarray(value) != 0].sum() < m:
-                            yield tuple((places[k], c) for k, c in found)
+                        yield tuple((places[k], c) for k, c in found)
 
 
 def _too_many(groups: int) -> GCFCPError:

@@ -21,7 +21,7 @@ import gcfcp
 
 START = [sys.executable, "-c", "from gcfcp.cli import main; main()"]
 GROUPS = '[groups]\nall = "TRUE"\nold = "age >= 65"\n'
-KILLS = int(os.environ.get("GCFCP_KILLS", "40"))  # So many times commands are killed in all.
+KILLS = int(os.environ.get("GCFCP_KILLS", "70"))  # So many times commands are killed in all.
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ def test_killed_at_any_moment_leaves_the_old_file_the_new_one_or_none(
 ) -> None:
     """Half of the kills fall into the last hundred calls, in which files are written.
 
-    The environment variable GCFCP_KILLS says how many kills there are in all. The default is 40;
+    The environment variable GCFCP_KILLS says how many kills there are in all. The default is 70;
     200 were done once, see fuzz/RESULTS.md. A killed command leaves at most one part of a file,
     and the next command removes it.
     """

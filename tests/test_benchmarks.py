@@ -22,6 +22,7 @@ from benchmarks.cases.thresholds import _coreset, _solve_all  # noqa: E402
 QUICK = measure.Scale(quick=True, turns=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", cases.CASES)
 def test_every_case_runs_and_its_checks_hold(name, tmp_path, capsys):
     """A result that differs from its oracle raises an error. A peer that is missing is listed."""

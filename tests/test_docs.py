@@ -135,6 +135,7 @@ def alike(shown: str, printed: str) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -306,6 +307,7 @@ _ASSET = re.compile(
 )
 
 
+@pytest.mark.slow
 def test_the_site_asks_the_network_for_nothing(site: Path) -> None:
     pages = sorted(site.rglob("*.html"))
     assert len(pages) > 10
@@ -333,6 +335,7 @@ def test_the_site_is_filled_from_the_project(site: Path) -> None:
         assert "--8<--" not in text, f"{page.name} has a file left over"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(chromium.find() is None, reason="no Chromium on the path, or in CHROMIUM")
 def test_the_site_opens_from_the_disk_and_search_finds(site: Path, tmp_path: Path) -> None:
     pages = sorted(site.rglob("*.html"))

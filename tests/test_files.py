@@ -54,6 +54,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @posix
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["out.gcfcp", "out.csv", "out.parquet"])
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o644])
 def test_an_overwritten_file_keeps_its_mode(site: Path, name: str, mode: int) -> None:

@@ -257,6 +257,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.slow
 def test_a_thousand_clients_some_of_them_raising_silent_or_hostile(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -67,6 +67,7 @@ LINES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("library", "extra", "line"), LINES)
 def test_a_command_without_its_library_says_what_to_install(files, library, extra, line):
     present = sorted(files.iterdir())

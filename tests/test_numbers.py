@@ -24,12 +24,12 @@ from gcfcp.solver import Coreset, Solver
 pytestmark = pytest.mark.slow  # There are thousands of federations.
 
 LAW = settings(
-    max_examples=200,
+    max_examples=130,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-MORE = settings(LAW, max_examples=300)
+MORE = settings(LAW, max_examples=200)
 ALPHAS = [Fraction(1, 20), Fraction(1, 10), Fraction(1, 5), Fraction(1, 3), Fraction(1, 2)]
 
 

@@ -88,6 +88,7 @@ except gcfcp.GCFCPError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs resource limits")
 @pytest.mark.parametrize("name", ATTACKS)
 def test_no_condition_takes_much_memory_or_time(name: str) -> None:

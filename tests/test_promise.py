@@ -132,7 +132,7 @@ def assert_kept(coverage, bound, what):
 
 
 UPPER = tuple(variant(delta=delta) for delta in (5, 25, 250))
-SEEDS = range(5)
+SEEDS = range(3)  # One for each kind of mixture.
 
 
 @pytest.mark.parametrize("seed", SEEDS)

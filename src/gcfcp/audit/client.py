@@ -29,8 +29,8 @@ the predictor, so that one sum would tell how many records of each atom there ar
 If the groups overlap in so many ways that combinations cannot be searched for, less is told and
 never more: the missed records of the first half of the groups, of the first quarter, and so on; and
 if the groups themselves overlap too much, nothing at all of the others. So put the groups that
-matter most first. The search takes well below a second for a dozen groups. For 20 groups that
-overlap at random it took 20 to 60 s, and all were told; for more it can take minutes.
+matter most first. For 12, 20, 30 and 50 groups that overlap at random the search took 0.2, 2, 9
+and 18 s, and nearly all were told.
 
 An interval counts as many records as missed as the counts allow at its lower end, and as few at its
 upper end, so that it remains valid.

@@ -35,6 +35,7 @@ from gcfcp.rounds import (
     Site,
     answer_audit,
     answer_summary,
+    code_of,
     file_stem,
 )
 from gcfcp.rounds import ledger as ledgers
@@ -69,7 +70,7 @@ def site(directory: Path, policy: Policy | None = None, **changes: Any) -> Site:
         policy=policy or Policy(QUESTION),
         ledger=Ledger(directory / "ledger"),
         calibration=Records("2026Q3", Reading()),
-        audit=Records("2026Q3", counted),
+        audit=Records("audit 2026Q3", counted),
     )
     return replace(site, **changes)
 
@@ -744,7 +745,7 @@ def test_the_journal_has_a_line_for_every_reply(tmp_path: Path) -> None:
         ("audit", len(audit), False),
     ]
     assert lines[0]["sha256"] == hashlib.sha256(first).hexdigest()
-    assert {e["dataset"] for e in lines} == {"2026Q3"}
+    assert {e["dataset"] for e in lines} == {"2026Q3", "audit 2026Q3"}
     assert len(journal.read_text().splitlines()) == 4
 
 
@@ -784,9 +785,12 @@ def test_the_owner_sees_what_was_told_and_how_often(
     cli.run(["ledger", str(tmp_path / "ledger"), "--json"])
     told = json.loads(capsys.readouterr().out)
     shown = [(e["dataset"], e["asked"], e["times"], e["bytes"]) for e in told["entries"]]
-    assert shown == [("2026Q3", "audit", 1, len(audit)), ("2026Q3", "summary", 2, len(first))]
-    assert told["entries"][1]["question"] == QUESTION.to_json()
-    assert told["entries"][1]["sha256"] == hashlib.sha256(first).hexdigest()
+    assert shown == [
+        ("2026Q3", "summary", 2, len(first)),
+        ("audit 2026Q3", "audit", 1, len(audit)),
+    ]
+    assert told["entries"][0]["question"] == QUESTION.to_json()
+    assert told["entries"][0]["sha256"] == hashlib.sha256(first).hexdigest()
     assert told["refused"] == {"delta-differs": 4}
     # For people, and at the usual place.
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -812,3 +816,41 @@ def test_rounds_need_no_flower() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+# --- audits that fail, and records that are used twice --------------------------------------------
+
+
+def test_an_audit_that_fails_tells_once_and_not_of_every_combination(tmp_path: Path) -> None:
+    """A server leaves one combination out of each predictor, to see which the site cannot audit.
+
+    Whether the audit fails would tell whether the site has a record of this combination. On 0.1.0
+    and until the number was taken before the records were read, all of them could be tried.
+    """
+    failed: list[str] = []
+
+    def read(given: gcfcp.Predictor, question: Question) -> Any:
+        failed.append(given.fingerprint)
+        raise GCFCPError("an atom that was not seen")
+
+    def outcome(data: bytes) -> Code:
+        here = site(tmp_path, audit=Records("audit 2026Q3", read))  # As after a restart.
+        with pytest.raises((Refusal, GCFCPError)) as error:
+            answer_audit(here, QUESTION, data)
+        return code_of(error.value)
+
+    sent = [predictor(t) for t in (0.1, 0.2, 0.3)]
+    assert [outcome(data) for data in sent] == [
+        Code.DATA_REFUSED,
+        Code.AUDITS_USED_UP,
+        Code.AUDITS_USED_UP,
+    ]
+    # The same predictor can be asked for again, and another one never.
+    assert outcome(sent[0]) == Code.DATA_REFUSED
+    assert outcome(sent[1]) == Code.AUDITS_USED_UP
+    assert len(set(failed)) == 1
+
+
+def test_records_are_not_both_summarised_and_audited(tmp_path: Path) -> None:
+    with pytest.raises(GCFCPError, match="both summarised and audited"):
+        site(tmp_path, audit=Records("2026Q3", lambda predictor, question: None))

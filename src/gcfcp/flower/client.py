@@ -72,8 +72,8 @@ def client_app(
     audit: A function of the predictor, the question and the node configuration. It returns
     (covered, membership) or (covered, membership, set sizes) of labelled records that were not used
     to calibrate, or an `Audit` of them. None means that the site takes part in no audit.
-    dataset, audit_dataset: The names of the records that `load` and `audit` read. By default both
-    are the name of the client. New records need a new name.
+    dataset, audit_dataset: The names of the records that `load` and `audit` read. By default they
+    are the name of the client, and the same followed by "audit". New records need a new name.
     ledger: The directory in which the site keeps what it has answered. By default it is
     `gcfcp.rounds.default_directory`. In a simulation it must be given: it is that of the run, since
     whoever simulates holds all data.
@@ -97,7 +97,7 @@ def client_app(
             audit=None
             if audit is None
             else Records(
-                _chosen(node, "audit-dataset", audit_dataset, name),
+                _chosen(node, "audit-dataset", audit_dataset, f"{name} audit"),
                 lambda predictor, question: audit(predictor, question, node),
             ),
         )

@@ -10,7 +10,8 @@ for each data set.
       journal.jsonl       One line for every reply: when, what, how many bytes, whether repeated.
       DATASET/            One directory for each data set, named after it (see `names`).
         summary-1.entry   The first question about it, and the answer.
-        audit-1.entry     The first predictor that was audited on it, and the audit.
+        audit-1.asked     The first predictor that was to be audited on it.
+        audit-1.entry     The same, and the audit.
 
 An entry is a container of `codec`, of kind b"L": its header says what was asked, by whom it was
 answered, about which records and when, and its body is the answer. A reader ignores what it does
@@ -22,6 +23,12 @@ either the entry with its answer, or nothing, and nothing has left. Of two proce
 the same number one gets it. The other finds the entry: if its question is the same, it sends the
 bytes of the first one, and if not, it is refused. There is no lock that a crash could leave behind.
 If an entry or the journal cannot be read or written, nothing is answered.
+
+**An audit is used up when it is asked for.** Whether the audit of a predictor fails may depend on
+the records: a server could leave one combination of groups out of each of many predictors, and see
+which of them the site cannot audit. So a predictor takes its number before any record is read, in a
+file of its own. The same predictor can be asked for again until its audit succeeds, and another one
+is refused. A summary that cannot be made uses nothing up, because the question is agreed on.
 
 **A data set is what its owner names.** The ledger cannot know whether two names mean the same
 records, and nothing that a server sends is part of a name. For records in a file, the entry keeps
@@ -56,7 +63,8 @@ SUMMARY, AUDIT = "summary", "audit"
 """The two kinds of answer."""
 
 _KIND, _VERSION = b"L", 1  # The kind of container and its format version.
-_ENTRY = re.compile(r"(summary|audit)-([1-9]\d{0,8})\.entry")
+_DONE, _BEGUN = "entry", "asked"  # The suffix of an answer, and of an audit that was asked for.
+_ENTRY = re.compile(rf"(summary|audit)-([1-9]\d{{0,8}})\.({_DONE}|{_BEGUN})")
 _USED_UP = {SUMMARY: Code.QUESTIONS_USED_UP, AUDIT: Code.AUDITS_USED_UP}
 _SETTING = {SUMMARY: "questions", AUDIT: "audits"}
 _NAME = {SUMMARY: "dataset", AUDIT: "audit-dataset"}
@@ -172,22 +180,30 @@ class Ledger:
         while entry is None:
             with _usable():
                 kept = self._entries_in(folder, asked.kind, asked.dataset)
+                begun = self._entries_in(folder, asked.kind, asked.dataset, _BEGUN)
             _refuse_changed(asked, kept)
             entry = next((e for e in kept if asked.is_that_of(e)), None)
             if entry is not None:
                 break
-            if len(kept) >= limit:
+            mine = next((e for e in begun if asked.is_that_of(e)), None)
+            taken = {e.number for e in (*kept, *begun)}
+            if mine is None and len(taken) >= limit:
                 raise Refusal(
                     _USED_UP[asked.kind],
-                    f"{len(kept)} were answered about data set {asked.dataset!r:.60} (gcfcp ledger "
-                    f"{self.directory} lists them); to allow more, raise {_SETTING[asked.kind]}",
+                    f"{len(taken)} were asked about data set {asked.dataset!r:.60} (gcfcp ledger "
+                    f"{self.directory} lists answers); to allow more, raise {_SETTING[asked.kind]}",
                 )
+            number = max(taken, default=0) + 1 if mine is None else mine.number
+            if mine is None and asked.kind == AUDIT:
+                start = Entry(asked, number, _now(), LIBRARY, b"")
+                with _usable():
+                    self._create(folder / f"{asked.kind}-{number}.{_BEGUN}", start.to_bytes())
+                continue
             if made is None:
                 made = make()
-            number = max((e.number for e in kept), default=0) + 1
             new = Entry(asked, number, _now(), LIBRARY, made)
             with _usable():
-                if self._create(folder / f"{asked.kind}-{number}.entry", new.to_bytes()):
+                if self._create(folder / f"{asked.kind}-{number}.{_DONE}", new.to_bytes()):
                     entry, repeated = new, False
         with _usable():
             check(entry.answer)
@@ -251,7 +267,11 @@ class Ledger:
         return folder
 
     def _entries_in(
-        self, folder: Path, kind: str | None = None, dataset: str | None = None
+        self,
+        folder: Path,
+        kind: str | None = None,
+        dataset: str | None = None,
+        suffix: str = _DONE,
     ) -> list[Entry]:
         """The entries of one directory, in order; a GCFCPError if one is damaged.
 
@@ -263,7 +283,7 @@ class Ledger:
             names = sorted(path.name for path in folder.iterdir())
         for name in names:
             match = _ENTRY.fullmatch(name)
-            if match is None or kind not in (None, match[1]):
+            if match is None or kind not in (None, match[1]) or match[3] != suffix:
                 continue
             path = folder / name
             entry = Entry.from_bytes(codec.read(path), str(path))

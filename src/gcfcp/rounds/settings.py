@@ -133,6 +133,13 @@ def _check_keys(settings: Settings) -> None:
         )
     if ("data" in settings) == ("summary" in settings):
         raise GCFCPError("the configuration needs data or summary, and not both")
+    if "data" in settings and "audit-data" in settings:
+        both = [os.path.realpath(text(settings, key)) for key in ("data", "audit-data")]
+        if both[0] == both[1]:
+            raise GCFCPError(
+                f"the configuration has {both[0]} as data and as audit-data: an audit needs other "
+                "records than those that calibrate"
+            )
     if "summary" in settings:
         for key in _QUESTION_KEYS:
             if key in settings:

@@ -68,6 +68,13 @@ class Site:
     calibration: Records
     audit: Records | None = None
 
+    def __post_init__(self) -> None:
+        if self.audit is not None and self.audit.dataset == self.calibration.dataset:
+            raise GCFCPError(
+                f"data set {self.audit.dataset!r:.60} is both summarised and audited: an audit "
+                "needs other records than those that calibrate, under a name of their own"
+            )
+
 
 def answer_summary(site: Site, question: Question) -> bytes:
     """The bytes of the site's summary; a `Refusal` if it does not answer this question."""

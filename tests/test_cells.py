@@ -419,3 +419,42 @@ def test_hiding_never_lowers_a_level(seed, confidence):
 
 
 THREE = gcfcp.Groups(["a", "b", "c"])
+
+
+# --- several small cells at once ------------------------------------------------------------------
+
+
+def everything_told(rows, counts, m=10):
+    """Everything that is told of the groups of these atoms, of which the first holds everyone."""
+    rows, counts = np.array(rows, dtype=bool), np.array(counts)
+    there = counts > 0
+    G = rows.shape[1]
+    sure = np.arange(G) == 0
+    told = cells.counted(rows[there], counts[there], np.ones(G, dtype=bool), sure, m)
+    described = np.where(told.hidden, -1, counts[there] @ told.members)
+    return described.tolist(), told.hidden.tolist(), told.strangers.tolist(), told.bound.tolist()
+
+
+def test_three_small_cells_of_nested_groups_do_not_show_together():
+    """Beyond 18, 65 and 75: the sum of the cells showed, which excluded 0 and 1 of each."""
+    nested = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
+    found = {
+        str(everything_told(nested, [a, b, c, 427 - a - b - c]))
+        for a in range(10)
+        for b in range(10)
+        for c in range(10)
+    }
+    assert len(found) == 1
+
+
+def test_a_small_cell_on_either_side_of_a_two_way_table_does_not_tell_the_other():
+    """Inpatients and outpatients: both less neither showed, so that 9 and 1 were pinned."""
+    table = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 1, 1]]
+    found = {
+        str(everything_told(table, [neither, 420 - 218 - neither, 218 - both, both]))
+        for both in range(1, 10)
+        for neither in range(10)
+    }
+    assert len(found) == 1
+    # That nobody is in both shows, as the module says.
+    assert str(everything_told(table, [1, 201, 218, 0])) not in found

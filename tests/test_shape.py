@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -290,3 +291,38 @@ def test_enormous_scores_make_no_shape_but_a_predictor():
     assert "next_shape" not in json.loads(predictor.to_json())
     with pytest.raises(GCFCPError, match="carries no shape"):
         predictor.shape  # noqa: B018
+
+
+def test_a_shape_part_gives_no_thresholds():
+    """It leaves small combinations out without charging them: 0.83 was covered for 0.9."""
+    draw = np.random.default_rng(0)
+    u = draw.random(400)
+    member = np.column_stack([u < 0.6, u > 0.5])
+    scores = np.where(member.all(axis=1), 10 + draw.random(400), draw.random(400))
+    groups = gcfcp.Groups(["g", "h"])
+    part, level = gcfcp.summarize(
+        scores, member, groups=groups, client="a", min_count=40, holdout=0.5, rng=draw
+    )
+    assert part.is_shape_part
+    assert not level.is_shape_part
+    for use in (
+        lambda: gcfcp.calibrate([part], 0.1),
+        lambda: gcfcp.calibrate([part], 0.1, rule="max"),
+        lambda: gcfcp.plan([part], 0.1),
+        lambda: gcfcp.merge([part], client="north"),
+    ):
+        with pytest.raises(gcfcp.GCFCPError, match="a sent the shape part of a holdout"):
+            use()
+    gcfcp.fit_shape([part], 0.1)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_whole_summary_is_never_taken_for_a_shape_part(seed):
+    draw = np.random.default_rng([9, seed])
+    G, m, n = int(draw.integers(1, 5)), int(draw.integers(2, 12)), int(draw.integers(1, 400))
+    member = draw.random((n, G)) < draw.choice([0.05, 0.5, 0.95], G)
+    groups = gcfcp.Groups([f"g{i}" for i in range(G)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gcfcp.GCFCPWarning)
+        made = gcfcp.summarize(draw.random(n), member, groups=groups, client="a", min_count=m)
+    assert not made.is_shape_part

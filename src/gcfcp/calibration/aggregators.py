@@ -8,7 +8,7 @@ import numpy as np
 
 from gcfcp import checks
 from gcfcp.calibration.admission import Admission, Aggregates
-from gcfcp.calibration.clients import in_order, shape_of
+from gcfcp.calibration.clients import in_order, refuse_shape_parts, shape_of
 from gcfcp.calibration.pooling import pool_of, recompressed
 from gcfcp.solver import combined
 from gcfcp.summary import ClientSummary
@@ -44,6 +44,7 @@ def merge(
     """
     checks.name("client", client)
     ordered = in_order(summaries, Admission.of(aggregates, round))
+    refuse_shape_parts(ordered)  # An aggregate of them could not be recognised any more.
     first, pool = ordered[0], pool_of(ordered)
     errors = pool.by_atom(pool.cell_errors)
     atom, values, counts = combined(pool.atom, pool.values, pool.counts.astype(np.float64))

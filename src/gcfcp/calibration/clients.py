@@ -159,6 +159,17 @@ def _agreement(s: ClientSummary) -> tuple[Any, ...]:
     return (s.groups.fingerprint, *agreed)
 
 
+def refuse_shape_parts(summaries: Iterable[ClientSummary]) -> None:
+    """Raise an error if a summary is the shape part of a holdout, which leaves records out."""
+    for s in summaries:
+        if s.is_shape_part:
+            raise GCFCPError(
+                f"{s.client} sent the shape part of a holdout, which leaves small combinations of "
+                "groups out, so that nothing would be promised: use it with fit_shape (gcfcp "
+                "shape), and calibrate the other part"
+            )
+
+
 def shape_of(summaries: Sequence[ClientSummary]) -> Shape | None:
     """The shape that all summaries have, with what it was made from according to any of them."""
     first = summaries[0].shape

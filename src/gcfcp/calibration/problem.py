@@ -75,7 +75,7 @@ from gcfcp import checks
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.calibration import mixture as mixtures
 from gcfcp.calibration.admission import Admission, LargestShare, largest_shares
-from gcfcp.calibration.clients import in_order, shape_of
+from gcfcp.calibration.clients import in_order, refuse_shape_parts, shape_of
 from gcfcp.calibration.confidence import exact_groups, finite_with_confidence
 from gcfcp.calibration.correction import (
     CORRECTIONS,
@@ -337,6 +337,7 @@ def problem_of(
         )
     admission = admission or Admission()
     ordered = in_order(summaries, admission)
+    refuse_shape_parts(ordered)
     shape = _shape_for(ordered, shape)
     rule = _rule_for(ordered[0], rule, shape, confidence)
     if confidence is not None:

@@ -161,7 +161,8 @@ def screen(
     # How many clients have the atom of each cell. A cell is one atom at one client.
     sharing = np.bincount(pool.cell_atom, minlength=len(pool.membership))[pool.cell_atom]
     distance = _distances(pool, sharing)
-    certain = _certain(pool, sharing, distance, level / 2)
+    withheld = np.array([s.suppressed for s in ordered])[pool.cell_client]
+    certain = _certain(pool, sharing, distance, level / 2, withheld)
     composition = _Composition.of(ordered, level / 2)
     groups = ordered[0].groups
     found = []
@@ -235,13 +236,15 @@ def _of_others(values: Floats, usable: Bools) -> Floats:
     return total
 
 
-def _certain(pool: Pool, sharing: Ints, distance: Floats, level: float) -> Floats:
+def _certain(pool: Pool, sharing: Ints, distance: Floats, level: float, withheld: Ints) -> Floats:
     """D_k - (e_k + b_k) - mean_j (e_j + b_j) of every cell; -inf if no other client has the atom.
 
     - `sharing`: How many clients have the atom of each cell.
+    - `withheld`: How many records of each cell may be withheld beside those that are described.
+      They are its largest scores, and move its distribution by at most their share.
     """
     comparable = sharing > 1
-    noise = pool.cell_errors / pool.cell_counts
+    noise = pool.cell_errors / pool.cell_counts + withheld / (pool.cell_counts + withheld)
     noise = noise + np.sqrt(
         math.log(2 * max(1, int(comparable.sum())) / level) / (2 * pool.cell_counts)
     )

@@ -15,16 +15,17 @@ n - women - over_65 + both is the number of men below 65. All of these have one 
 of counts with coefficients +1 and -1 that is 0 on all records but a few. These few are the
 exceptions. And digests can be subtracted like counts, at every threshold.
 
-Wherever a combination has fewer than m exceptions, one of its groups, the pivot, is therefore
+Wherever a combination has fewer than m exceptions that count positive and fewer than m that count
+negative, one of its groups, the pivot, is therefore
 described by what the others say, and not by its own records: the pivot g is described by V_g, the
 records for which the other groups of the combination imply that they are in g (all but the women,
 for men). Its count and its digest are then functions of the other groups: not a bit of them depends
 on whether there are 0 or m - 1 exceptions.
 
-**Why the promise stands.** V_g holds all records of g, and at most S = m - 1 strangers (more, if
-several combinations are involved). The summary publishes S, and the server takes alpha S
-records off what the group has to spare: a stranger that is covered adds alpha to the sum Z of
-theorem 1, and one that is missed only lowers it. With a confidence, S covered records are not
+**Why the promise stands.** V_g holds all records of g, and at most S = m - 1 strangers (m - 1 for
+each pivot, if combinations have groups in common). The summary publishes S, and the server takes
+alpha S records off what the group has to spare: a stranger that is covered adds alpha to the sum Z
+of theorem 1, and one that is missed only lowers it. With a confidence, S covered records are not
 counted. The same S is published for all groups of a combination, because which of them is the pivot
 may depend on the exceptions. With m = 10 and alpha = 0.1 this costs 0.9 of a record for each of
 these groups and site.
@@ -34,13 +35,15 @@ exception, if there is such a group: of two groups of which one contains the oth
 one, and of a whole and its parts it is a part. If there is none (two groups that are nearly the
 same, each with a few records that the other does not have; or a complete table with its margins,
 one of whose cells is small), V_g lacks up to S records of g, which are charged at +inf as hidden
-ones are. That is dearer, and it shows that there are such records, but not how many. The number of
-records that the others imply twice may show.
+ones are. That is dearer, and it shows that there are such records, but not how many. So if a hidden
+group is what two groups have in common that otherwise nearly divide all records, it shows whether
+it has any. The number of records that the others imply twice may show.
 
 **Several combinations.** Pivots are found by elimination, so that each is a sum of groups that are
-no pivots. Such a sum may have m exceptions or more in all, and S is then 2 m - 1, 3 m - 1 and so
-on. If no group of a combination has the coefficient +1 or -1 after that, its smallest group is
-hidden and charged n records.
+no pivots. Each of p pivots of connected combinations can bring m - 1 strangers, and S is p (m - 1)
+for all of their groups, whatever the number is; only a larger number would show. If no group of a
+combination has the coefficient +1 or -1 after that, its smallest group is hidden and charged n
+records.
 
 **What is not hidden.** A group to which every record belongs by definition (its condition is TRUE,
 or it is the site's own group) has the count n, which is public. The number n itself is exact. That
@@ -145,7 +148,7 @@ def counted(atoms: Bools, counts: Ints, possible: Bools, certain: Bools, min_cou
     # Which group is the pivot may depend on the exceptions, so that all groups look like one.
     for g in pivots.involved:
         if not hidden[g]:
-            strangers[g] = max(int(strangers[g]), min(m - 1, int(counts @ members[:, g])))
+            strangers[g] = max(int(strangers[g]), min(pivots.usual(g), int(counts @ members[:, g])))
     return Counted(members, strangers, bound, hidden | ~possible)
 
 
@@ -191,7 +194,7 @@ def _short(atoms: Bools, counts: Ints, shown: list[int], m: int) -> Iterator[Com
 
     steps = 0
     for size in range(1, 4 if len(shown) <= MOST_COMBINED else 3):
-        most = (size + 1) * (m - 1)
+        most = 2 * (size + 1) * (m - 1)
         for chosen in itertools.combinations(range(len(places)), size):
             for signs in itertools.product((1, -1), repeat=size - 1):
                 total = sum(c * sizes[k] for k, c in zip(chosen, (1, *signs), strict=True))
@@ -212,7 +215,7 @@ def _short(atoms: Bools, counts: Ints, shown: list[int], m: int) -> Iterator[Com
                     if steps > MOST_STEPS:
                         raise _too_many(len(shown))
                     value = coefficients @ columns[[*chosen]] + np.int8(sign) * columns[i]
-                    if counts[value != 0].sum() < m:
+                    if max(counts[value > 0].sum(), counts[value < 0].sum()) < m:
                         found = [*zip(chosen, (1, *signs), strict=True), (i, sign)]
                         yield tuple((places[k], c) for k, c in found)
 
@@ -372,6 +375,7 @@ class _Pivots:
             for other in self.sums.values():
                 _replace(other, best, sums[best])
             self.sums[best] = sums[best]
+        self._families = _connected(combinations)
 
     def _fit(self, found: _Sum, g: int) -> int:
         """How well a sum describes group g.
@@ -407,16 +411,34 @@ class _Pivots:
             strangers = int(self.counts @ (own & ~self.atoms[:, g]))
             missing = int(self.counts @ (self.atoms[:, g] & ~own))
             found[g] = _Described(
-                own, self._at_most(strangers), self._at_most(missing) if missing else 0
+                own, self._at_most(g, strangers), self._at_most(g, missing) if missing else 0
             )
         return found
 
-    def _at_most(self, number: int) -> int:
-        """A bound that is the same for all numbers from 0 to m - 1, from m to 2 m - 1, and so on.
+    def usual(self, g: int) -> int:
+        """How many records that describe a group may not be in it, for all that can be told.
 
-        One combination has fewer than m exceptions, but several may be involved.
+        Each pivot among the groups that combinations connect with g can bring m - 1 of them.
         """
-        return (number // self.m + 1) * self.m - 1
+        return (self.m - 1) * len(self._families.get(g, frozenset()) & self.sums.keys())
+
+    def _at_most(self, g: int, number: int) -> int:
+        """A bound on a number of records that does not depend on the number.
+
+        Only if it is above what is usual, the bound grows with it, in steps of m - 1.
+        """
+        least = self.usual(g)
+        return max(least, -(-number // (self.m - 1)) * (self.m - 1))
+
+
+def _connected(combinations: Sequence[Combination]) -> dict[int, frozenset[int]]:
+    """For each group of a combination, all groups that combinations connect with it."""
+    family: dict[int, frozenset[int]] = {}
+    for combination in combinations:
+        places = {g for g, _ in combination if g != ALL}
+        joined = frozenset(places.union(*(family.get(g, frozenset()) for g in places)))
+        family |= dict.fromkeys(joined, joined)
+    return family
 
 
 def _solved(row: _Sum, g: int) -> _Sum:

@@ -119,6 +119,22 @@ class ClientSummary:
         return found
 
     @property
+    def is_shape_part(self) -> bool:
+        """Whether records were left out of it without being charged, as in the part of a holdout.
+
+        Such a summary gives a shape and no thresholds. It can be recognised: a whole summary by
+        atom with a `min_count` above 1 withholds some records wherever a combination of groups that
+        is possible is not described (see `withheld`). The versions before did not know holdouts.
+        """
+        if self.by != "atom" or self.min_count == 1 or self.suppressed or self.is_aggregate:
+            return False
+        others = self.possible[: len(self.groups.others)]
+        free = others & ~self.groups.everyone[: len(others)]
+        described = len(self.errors) + (self.uncovered > 0)
+        left_out = described < 2 ** int(np.count_nonzero(free))
+        return left_out and not self.library.startswith("gcfcp 0.1.")
+
+    @property
     def is_aggregate(self) -> bool:
         """Whether this is the merged summary of several clients."""
         return self.members != ((self.client, self.n),)

@@ -252,8 +252,14 @@ HOSTILE = {
     "half at infinity": crafted([[0.0, np.inf]] * 7, [[5, 5]] * 7),
     "all at infinity": crafted([[np.inf]] * 7, [[50]] * 7),
     "all equal": crafted([[0.5]] * 7, [[20]] * 7),
-    "min_count beyond n": crafted(_spread(1), [np.full(30, 9)] * 7, min_count=9),
 }
+
+
+def test_a_summary_that_leaves_combinations_out_without_a_word_is_refused() -> None:
+    """Seven of eight combinations are described, and nothing is said to be withheld."""
+    hostile = crafted(_spread(1), [np.full(30, 9)] * 7, min_count=9)
+    with pytest.raises(GCFCPError, match="the shape part of a holdout"):
+        gcfcp.calibrate([hostile], 0.1)
 
 
 def test_more_suppressed_records_than_small_cells_hold_are_refused() -> None:

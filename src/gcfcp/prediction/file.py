@@ -90,7 +90,7 @@ _ENTRIES = frozenset([
 ])  # fmt: skip
 _OF_ATOM = frozenset(["groups", "threshold", "reason"])
 _HEAVIEST = 2.0**200  # The weights of a file add up to less, so that their products are finite.
-MOST_MEMORY = 24
+MOST_MEMORY = 26
 """Reading a file takes less than this many times its size, and 4 MB."""
 
 # All membership matrices together take at most this many bytes for each byte of the file.

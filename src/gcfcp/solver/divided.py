@@ -98,7 +98,9 @@ class DividedSolver:
     def highest(self, rows: Bools, weight: Floats) -> Floats:
         """The largest theta of each row (m, G) after an exchange; see `Solver.highest`.
 
-        An exchange for a record of another part changes nothing in the part of the row.
+        An exchange for a record of another part changes nothing in the part of the row. `Solver`
+        says +inf where such an exchange leaves the other part without an optimum; theorem 2 counts
+        only exchanges after which there is one, so that this part alone decides.
         """
         rows = np.atleast_2d(np.asarray(rows, dtype=bool))
         found = np.full(len(rows), np.inf)

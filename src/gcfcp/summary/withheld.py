@@ -41,7 +41,8 @@ group is then T, or what its atoms can hold if that is less.
 **Why the promise stands.** A withheld record is charged at +inf in each of its groups, since the
 bound of every group is at least the number of its suppressed and withheld records. Giving a record
 the score +inf takes it away from the covered records at every threshold and adds nothing, so that
-the sum Z of theorem 1 only falls and thresholds only rise.
+the sum Z of theorem 1 only falls and, by rule max, thresholds only rise. (The simultaneous rule is
+not monotone: there the requirement of `calibration.problem` holds, and a threshold may fall.)
 
 **What it costs.** u (m - 1) or m - 1 records at +inf, even where no atom is small. With m = 10 and
 alpha = 0.1 the groups of a site need 90 records more for every 9 of them. Summaries by group

@@ -16,6 +16,8 @@ import gcfcp
 from gcfcp.cli import demo
 from gcfcp.cli import entry as cli
 
+pytestmark = pytest.mark.slow  # The whole demo is run several times.
+
 pytest.importorskip("sklearn", reason="scikit-learn, which ships the demo's data, is not installed")
 
 GCFCP = [sys.executable, "-c", "from gcfcp.cli import main; main()"]

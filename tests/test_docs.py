@@ -177,6 +177,7 @@ def test_the_comparison_of_outputs_can_fail() -> None:
     assert not alike("kept 0.9", "broken 0.9")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.name)
 def test_example_runs(example: Path, tmp_path: Path) -> None:
     done = subprocess.run(

@@ -19,6 +19,8 @@ import pytest
 
 import gcfcp
 
+pytestmark = pytest.mark.slow  # Processes are started and killed.
+
 START = [sys.executable, "-c", "from gcfcp.cli import main; main()"]
 GROUPS = '[groups]\nall = "TRUE"\nold = "age >= 65"\n'
 KILLS = int(os.environ.get("GCFCP_KILLS", "70"))  # So many times commands are killed in all.

@@ -19,10 +19,13 @@ import gcfcp
 import samples
 from gcfcp.report import render
 
-pytestmark = pytest.mark.skipif(
-    chromium.find() is None,
-    reason="no Chromium on the path: apt-get install chromium, or set CHROMIUM to its binary",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        chromium.find() is None,
+        reason="no Chromium on the path: apt-get install chromium, or set CHROMIUM to its binary",
+    ),
+]
 
 
 @pytest.fixture(scope="module")

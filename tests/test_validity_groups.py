@@ -17,6 +17,8 @@ from experiments.federations import SHAPES, Configuration, Federation
 from experiments.validity_groups import CONFIDENCE, KINDS, Confident, Row, confident, on_average
 from gcfcp.calibration.problem import problem_of
 
+pytestmark = pytest.mark.slow  # Hundreds of federations are drawn.
+
 RESULTS = Path(__file__).resolve().parent.parent / "experiments" / "results" / "validity-groups"
 
 

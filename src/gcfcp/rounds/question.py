@@ -81,6 +81,20 @@ class Question:
             round=summary.round,
         )
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `gcfcp.summarize` that the question decides, all but the score."""
+        return {
+            "groups": self.groups,
+            "model": self.model,
+            "delta": self.delta,
+            "representative": self.representative,
+            "min_count": self.min_count,
+            "by": self.by,
+            "shape": self.shape,
+            "round": self.round,
+        }
+
     def to_json(self) -> dict[str, Any]:
         """The question in plain values; equal questions give equal values."""
         return {

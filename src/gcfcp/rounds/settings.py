@@ -176,19 +176,7 @@ def _summarise(
     """The summary of the site's table; byte for byte what `gcfcp summarize` makes of it."""
     with tables.open_table(path) as table:
         scoring = tables.scoring(table, question.score_name, **question.parameters)
-        making = Making(
-            groups=question.groups,
-            client=client,
-            delta=question.delta,
-            representative=checks.representative(question.representative),
-            min_count=question.min_count,
-            score=scoring.score,
-            model=question.model,
-            absent=absent,
-            by=str(question.by),
-            shape=question.shape,
-            round=question.round,
-        )
+        making = Making(client=client, score=scoring.score, absent=absent, **question.arguments)
         (summary,), _ = tables.summarize_table(
             table,
             scoring,

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import gcfcp
-from gcfcp import checks
 from gcfcp.audit import Audit
 from gcfcp.errors import GCFCPError
 from gcfcp.prediction import Predictor
@@ -173,17 +172,10 @@ def _summary(site: Site, agreed: Question, absent: tuple[str, ...]) -> ClientSum
         summary = gcfcp.summarize(
             scores,
             membership,
-            groups=agreed.groups,
             client=site.client,
-            delta=agreed.delta,
-            representative=checks.representative(agreed.representative),
-            min_count=agreed.min_count,
             score=agreed.score,
-            model=agreed.model,
             absent=absent,
-            by=str(agreed.by),
-            shape=agreed.shape,
-            round=agreed.round,
+            **agreed.arguments,
         )
     # A summary that was made beforehand must be exactly what is agreed on.
     if summary.client != site.client or any(differences(summary, agreed)):

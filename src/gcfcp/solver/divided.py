@@ -21,7 +21,7 @@ import numpy as np
 
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.solver.parts import columns_of, parts_of
-from gcfcp.solver.problem import Coreset, t_scale
+from gcfcp.solver.problem import Coreset, t_of
 from gcfcp.solver.single import SingleAtom
 from gcfcp.solver.solve import EXCESS, Solution, Solver
 
@@ -37,7 +37,7 @@ class DividedSolver:
     def __init__(self, coreset: Coreset, alpha: Fraction) -> None:
         self.coreset = coreset
         self.alpha = alpha
-        self.t = float(t_scale(alpha) * Fraction(coreset.test))
+        self.t = float(t_of(np.array([coreset.test]), alpha)[0])
         self.parts = parts_of(coreset.membership)
         self._made: dict[int, Solver | SingleAtom] = {}
 
@@ -72,14 +72,8 @@ class DividedSolver:
         return found
 
     def t_of(self, test: Floats) -> Floats:
-        """t = (1 - alpha) w_test for these weights of the test point, in the units of `self.t`.
-
-        Each is rounded once, so that it is exact if it is a whole number.
-        """
-        scale = t_scale(self.alpha)
-        return np.array(
-            [float(scale * Fraction(w)) if math.isfinite(w) else w for w in test.tolist()]
-        )
+        """t = (1 - alpha) w_test for these weights of the test point, in the units of `self.t`."""
+        return t_of(test, self.alpha)
 
     def solve(self, rows: Bools, t: Floats | None = None) -> list[Solution]:
         """S* of the atoms with membership `rows`, (m, G); see `Solver.solve`."""

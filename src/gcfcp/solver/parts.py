@@ -15,6 +15,9 @@ some weights of the groups give every atom of the block the sum 1. Such blocks a
 blocks without such weights are one part. The weights are checked in whole numbers. Parts that are
 not found cost time only, never exactness.
 
+`gcfcp.groups.imbalances` divides atoms as well, in floats and as far as possible. Here a part that
+is divided too far would give a wrong threshold, so that every division is proved in whole numbers.
+
 Cost: one pass over the memberships, and for each block of several atoms a small linear system.
 """
 

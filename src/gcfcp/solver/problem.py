@@ -179,6 +179,15 @@ def _unit(alpha: Fraction) -> int:
     return alpha.denominator if alpha.denominator <= _LARGEST_DENOMINATOR else 1
 
 
+def t_of(test: Floats, alpha: Fraction) -> Floats:
+    """t = (1 - alpha) w_test for these weights of the test point, in the unit of the slopes.
+
+    Each is rounded once, so that it is exact if it is a whole number.
+    """
+    scale = t_scale(alpha)
+    return np.array([float(scale * Fraction(w)) if math.isfinite(w) else w for w in test.tolist()])
+
+
 def t_scale(alpha: Fraction) -> Fraction:
     """What the weight of the test point is multiplied by to give t: 1 - alpha, in that unit."""
     return (1 - alpha) * _unit(alpha)

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from gcfcp.arrays import Floats
-from gcfcp.solver.problem import Coreset, combined, t_scale
+from gcfcp.solver.problem import Coreset, combined, t_of
 from gcfcp.solver.single import SingleAtom
 
 
@@ -29,5 +29,4 @@ def quantile(scores: Floats, weights: Floats, test: float, alpha: Fraction) -> f
     _, values, masses = combined(one_atom, scores[heavy][order], weights[heavy][order])
     row = np.ones((1, 1), dtype=bool)
     single = SingleAtom(Coreset(row, np.array([0, len(values)]), values, masses, test), alpha)
-    t = float(t_scale(alpha) * Fraction(test))
-    return float(single.at(np.array([t])).threshold[0])
+    return float(single.at(t_of(np.array([test]), alpha)).threshold[0])

@@ -46,13 +46,19 @@ class SingleAtom:
         """The slope before each score and after the last, and whether all of them are whole."""
         return slopes_of(self.coreset, self.alpha)
 
+    def _rounding(self, t: Floats) -> Floats:
+        """The rounding in a comparison of t with a slope, if they are not whole, (m,).
+
+        f_A has the slope -(1 - alpha) W before the first score and alpha W after the last.
+        """
+        slopes, _ = self._slopes
+        rounding: Floats = SLOPE_TOLERANCE * (slopes[-1] - slopes[0] + np.abs(t))
+        return rounding
+
     def at(self, t: Floats) -> Quantiles:
         """S* for each t, (m,), which is in the units of `Solver.t`."""
         slopes, whole = self._slopes
-        t = np.asarray(t, dtype=np.float64)
-        # f_A has the slope -(1 - alpha) W before the first score and alpha W after the last.
-        rounding = SLOPE_TOLERANCE * (slopes[-1] - slopes[0] + np.abs(t))
-        rounding = np.where(whole & (t == np.rint(t)), 0.0, rounding)
+        rounding = np.where(whole & (t == np.rint(t)), 0.0, self._rounding(t))
         place: Ints = slopes[1:].searchsorted(t - rounding)
         # t counts as lowered by an infinitesimal, so that it must exceed the first slope.
         bounded = (place < len(slopes) - 1) & (t > slopes[0] + rounding)
@@ -66,8 +72,7 @@ class SingleAtom:
         That is the first score after which the slope exceeds t.
         """
         slopes, _ = self._slopes
-        rounding = SLOPE_TOLERANCE * (slopes[-1] - slopes[0] + np.abs(t))
-        place = slopes[1:].searchsorted(t + rounding, side="right")
+        place = slopes[1:].searchsorted(t + self._rounding(t), side="right")
         values = np.append(self.coreset.values, np.inf)
         found: Floats = values[place]
         return found

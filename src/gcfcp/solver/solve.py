@@ -67,7 +67,7 @@ from gcfcp.errors import GCFCPError
 from gcfcp.solver.certificate import refuted, unsure
 from gcfcp.solver.exact import ExactWalk, combine
 from gcfcp.solver.exchange import highest
-from gcfcp.solver.problem import ZERO, Coreset, pieces_of, t_scale
+from gcfcp.solver.problem import ZERO, Coreset, pieces_of, t_of
 from gcfcp.solver.start import near_optimum
 from gcfcp.solver.vertex import (
     Walk,
@@ -137,14 +137,8 @@ class Solver:
         self._base = self._first_optimum()
 
     def t_of(self, test: Floats) -> Floats:
-        """t = (1 - alpha) w_test for these weights of the test point, in the units of `self.t`.
-
-        Each is rounded once, so that it is exact if it is a whole number.
-        """
-        scale = t_scale(self.alpha)
-        return np.array(
-            [float(scale * Fraction(w)) if math.isfinite(w) else w for w in test.tolist()]
-        )
+        """t = (1 - alpha) w_test for these weights of the test point, in the units of `self.t`."""
+        return t_of(test, self.alpha)
 
     def _first_optimum(self) -> Walk:
         """The optimum without a test point, from where the walk of every test row starts.

@@ -69,6 +69,13 @@ ATTACKS = {
     "nested repetitions": "regexp_like(sex, '((((a{100}){100}){100}){100})')",
     "pattern by pieces": "sex rlike concat('(a{10', '00}){1000}')",
     "pattern of a column": "sex ~ concat('(', sex)",
+    "many patterns": " or ".join(f"sex ~ '\\w{{90}}{i}'" for i in range(100)),
+    "repeated repetition": "sex ~ '(\\w\\w\\w)?{60}'||'' or sex ~ '(a|b)*{90}{90}'",
+    "parenthesis in brackets": "sex ~ '(a[)]\\w\\w\\w){99}(a[])]\\w\\w){99}'",
+    "leading zeros": "sex rlike '(a{000000000001000}){1000}'",
+    "open end": "sex rlike '((a{,100}){,100}){,100}'",
+    "blanks in a pattern": "sex ~ '(?x)(\\w\\w) # {1}\n {900}'",
+    "blanks by a flag": "regexp_like(sex, '(\\w\\w) {900}', 'x')",
 }  # fmt: skip
 
 RUN = """
@@ -125,6 +132,8 @@ ORDINARY = [
     "length(trim(lower(replace(sex, '-', '')))) = 1", "left(code, 1) = 'C'",
     "substr(upper(code), 2, 2) in ('50', '51')", "right(code, 2) = '.9'",
     "code rlike '^[A-Z][0-9]{2}(\\.[0-9]{1,2})?$'", "regexp_like(code, '^c5', 'i')",
+    "code ~ '^\\w+@(\\w+[.])+\\w{2,3}$'",
+    " or ".join(f"code ~ '^C{i}\\.\\d{{1,2}}'" for i in range(99)),
     "code ~ '^[0-9a-f]{4}-([0-9a-f]{4}-){3}[0-9a-f]{4}$'", "code like 'C5%' or code ilike 'd%'",
     "concat(sex, '-', code) = 'F-C50'", "concat_ws('|', sex, code, code) <> ''",
     "sex || code || sex || code = 'a'", "replace(code, '.', ' point ') = 'a'",
@@ -210,6 +219,43 @@ def test_the_size_is_never_too_small_where_precedence_decides(infix: list[str]) 
         return
     size = costs._size(costs._nested(_tokens(text)))
     assert str(expression).count('col("') <= size
+
+
+@st.composite
+def patterns(draw: st.DrawFn, depth: int = 4) -> tuple[str, int]:
+    """A pattern, and how many characters it has when every repetition is written out."""
+    kind = draw(st.sampled_from(["one", "join", "group", "repeat"] if depth else ["one"]))
+    if kind == "one":
+        classes = [
+            r"\w",
+            r"\d",
+            ".",
+            "[a-z]",
+            "[]a]",
+            "[^])(]",
+            "[{3}(]",
+            r"[\]\w]",
+            "[[:alpha:])]",
+        ]
+        return draw(st.sampled_from(["a", "]", r"\(", r"\[", *classes])), 1
+    text, size = draw(patterns(depth - 1))
+    if kind == "join":
+        more, other = draw(patterns(depth - 1))
+        return text + draw(st.sampled_from(["", "|"])) + more, size + other
+    opened = draw(st.sampled_from(["(", "(?:", "(?i:", "(?P<n>"]))
+    if kind == "group":
+        return f"{opened}{text})", size
+    number = draw(st.integers(1, 40))
+    sign = draw(st.sampled_from(["", "?", "*", "+", "{1}"]))
+    how = draw(st.sampled_from(["{%d}", "{%d,}", "{0,%d}", "{ %d }", "{000000000%d}", "{%d}?"]))
+    return f"{opened}{text}){sign}{how % number}", size * number
+
+
+@settings(max_examples=400, deadline=None)
+@given(patterns())
+def test_the_size_of_a_pattern_is_never_too_small(made: tuple[str, int]) -> None:
+    text, size = made
+    assert costs._pattern_size(text) >= size
 
 
 WORST = ["a" * 7, "banana", "", "ab" * 9]

@@ -6,6 +6,7 @@ which let it choose delta, min_count and representative, and gave it 280 of 300 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -854,3 +855,44 @@ def test_an_audit_that_fails_tells_once_and_not_of_every_combination(tmp_path: P
 def test_records_are_not_both_summarised_and_audited(tmp_path: Path) -> None:
     with pytest.raises(GCFCPError, match="both summarised and audited"):
         site(tmp_path, audit=Records("2026Q3", lambda predictor, question: None))
+
+
+def test_a_data_set_that_was_summarised_is_not_audited_later(tmp_path: Path) -> None:
+    """The owner changes the configuration, and gives the audit the name of the old records."""
+    first = site(tmp_path)
+    told = answer_summary(first, QUESTION)
+    later = replace(
+        first, calibration=Records("2026Q4", Reading()), audit=Records("2026Q3", counted)
+    )
+    assert code(lambda: answer_audit(later, QUESTION, predictor(0.5))) == Code.AUDITS_USED_UP
+    assert answer_summary(first, QUESTION) == told
+    # The other way round, and even if the audit failed.
+    for name, read in (("audited", counted), ("asked for", lambda *_: 1 / 0)):
+        here = site(tmp_path, audit=Records(name, read))
+        with contextlib.suppress(ZeroDivisionError):
+            answer_audit(here, QUESTION, predictor(0.5))
+        after = replace(here, calibration=Records(name, Reading()), audit=None)
+        assert code(lambda after=after: answer_summary(after, QUESTION)) == Code.QUESTIONS_USED_UP
+
+
+def test_the_same_bytes_under_two_names_are_not_audited(tmp_path: Path) -> None:
+    """A copy of the file that calibrates has another path and another name."""
+    for audited, expected in (("1", Code.AUDIT_NOT_ALLOWED), ("2", None)):
+        here = site(
+            tmp_path,
+            calibration=Records("2026Q3", Reading(), lambda: "1"),
+            audit=Records(f"copy {audited}", counted, lambda audited=audited: audited),
+        )
+        assert code(lambda here=here: answer_audit(here, QUESTION, predictor(0.5))) == expected
+
+
+def test_an_audit_does_not_need_the_records_that_calibrated(tmp_path: Path) -> None:
+    def gone() -> str:
+        raise GCFCPError("cannot read it")
+
+    here = site(
+        tmp_path,
+        calibration=Records("2026Q3", Reading(), gone),
+        audit=Records("audit 2026Q3", counted, lambda: "1"),
+    )
+    assert code(lambda: answer_audit(here, QUESTION, predictor(0.5))) is None

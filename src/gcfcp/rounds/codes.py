@@ -64,10 +64,10 @@ _MEANINGS = {
     Code.BY_DIFFERS: "the site has agreed to summaries by atom and not by group, or the reverse",
     Code.SHAPE_DIFFERS: "the site has agreed to another shape, or to none",
     Code.ROUND_DIFFERS: "the site has agreed to another round, or to none",
-    Code.QUESTIONS_USED_UP: "the site has answered another question about these records, and "
-    "answers no further one",
-    Code.AUDITS_USED_UP: "the site has audited another predictor on these records, and audits no "
-    "further one",
+    Code.QUESTIONS_USED_UP: "the site has told something else about these records (an answer to "
+    "another question, or an audit), and answers no further question",
+    Code.AUDITS_USED_UP: "the site has told something else about these records (an audit of "
+    "another predictor, or a summary), and audits no further predictor",
     Code.DATA_CHANGED: "the site's records are not those of its earlier answer: the site gives new "
     "records a name of their own",
     Code.LEDGER_UNUSABLE: "the site cannot read or write its ledger, and answers nothing without "

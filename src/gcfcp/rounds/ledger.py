@@ -30,6 +30,10 @@ which of them the site cannot audit. So a predictor takes its number before any 
 file of its own. The same predictor can be asked for again until its audit succeeds, and another one
 is refused. A summary that cannot be made uses nothing up, because the question is agreed on.
 
+**Summarised or audited, and not both.** Counts of an audit can be subtracted from those of a
+summary. Of a data set that was summarised no audit is answered, and no summary of one that was
+audited, also if the site's configuration has changed in between.
+
 **A data set is what its owner names.** The ledger cannot know whether two names mean the same
 records, and nothing that a server sends is part of a name. For records in a file, the entry keeps
 the SHA-256 of the file. If it changes under the same name, nothing more is answered under it: new
@@ -68,6 +72,7 @@ _ENTRY = re.compile(rf"(summary|audit)-([1-9]\d{{0,8}})\.({_DONE}|{_BEGUN})")
 _USED_UP = {SUMMARY: Code.QUESTIONS_USED_UP, AUDIT: Code.AUDITS_USED_UP}
 _SETTING = {SUMMARY: "questions", AUDIT: "audits"}
 _NAME = {SUMMARY: "dataset", AUDIT: "audit-dataset"}
+_OTHER = {SUMMARY: AUDIT, AUDIT: SUMMARY}
 _LONGEST = 4000  # The most characters of a data set's name, which may be a path.
 
 
@@ -181,10 +186,21 @@ class Ledger:
             with _usable():
                 kept = self._entries_in(folder, asked.kind, asked.dataset)
                 begun = self._entries_in(folder, asked.kind, asked.dataset, _BEGUN)
+                others = [
+                    *self._entries_in(folder, _OTHER[asked.kind], asked.dataset),
+                    *self._entries_in(folder, _OTHER[asked.kind], asked.dataset, _BEGUN),
+                ]
             _refuse_changed(asked, kept)
             entry = next((e for e in kept if asked.is_that_of(e)), None)
             if entry is not None:
                 break
+            if others:
+                raise Refusal(
+                    _USED_UP[asked.kind],
+                    f"data set {asked.dataset!r:.60} was used for {others[0].asked.kind} "
+                    f"{others[0].number}, and records are summarised or audited, not both: give "
+                    f"{_NAME[asked.kind]} other records, under a name of their own",
+                )
             mine = next((e for e in begun if asked.is_that_of(e)), None)
             taken = {e.number for e in (*kept, *begun)}
             if mine is None and len(taken) >= limit:

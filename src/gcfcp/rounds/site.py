@@ -122,6 +122,7 @@ def answer_audit(site: Site, question: Question, predictor: bytes | None) -> byt
         site.policy.check_predictor(given, agreed)
         records, mark = site.audit.mark(), hashlib.sha256(predictor).hexdigest()
         source = site.audit
+        _refuse_same(site.calibration, source, records)
 
         def make() -> bytes:
             data = _audit(site, source, agreed, given, mark).to_bytes()
@@ -207,6 +208,23 @@ def _audit(site: Site, source: Records, agreed: Question, given: Predictor, mark
     ):
         raise Refusal(Code.DATA_REFUSED)
     return replace(counted, predictor=mark, share=given.share_of(site.client), round=agreed.round)
+
+
+def _refuse_same(calibration: Records, audit: Records, mark: str | None) -> None:
+    """Raise a `Refusal` if the records of an audit are, byte for byte, those that calibrate.
+
+    mark: The fingerprint of the records of the audit.
+    """
+    same = False
+    if mark is not None:
+        with contextlib.suppress(GCFCPError):  # The records that calibrated may be gone by now.
+            same = mark == calibration.mark()
+    if same:
+        raise Refusal(
+            Code.AUDIT_NOT_ALLOWED,
+            f"data sets {audit.dataset!r:.60} and {calibration.dataset!r:.60} hold the same bytes: "
+            "an audit needs other records than those that calibrate",
+        )
 
 
 def _refuse_moving(source: Records, before: str | None) -> None:

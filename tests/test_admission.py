@@ -5,6 +5,7 @@ Each test of an attack fails on 0.1.0.
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -220,6 +221,27 @@ def test_a_share_counts_suppressed_records() -> None:
         calibrate([*sites(5), liar], 0.1)
     with pytest.raises(GCFCPError, match=r"liar has 99.9% of the weight of group 'all'"):
         calibrate([*sites(5), liar], 0.1, max_share=0.5)
+
+
+def test_a_site_that_hides_a_group_is_named_with_what_it_hides() -> None:
+    """It may have no record of the group, and weighs in it all the same. The line says so.
+
+    Its 9 records count, because they are charged at +inf and can make the group infinite.
+    """
+    options = {"by": "group", "min_count": 10}
+    small = site("tiny", n=20, rare=0.0, **options)
+    others = [site(f"s{k}", n=2000, rare=0.02, **options) for k in range(2)]
+    with pytest.raises(GCFCPError) as error:
+        calibrate([*others, small], 0.1, "uniform", max_share=0.8)
+    assert re.search(
+        r"tiny has 9.* of the weight of group 'rare', with 0 records and up to 9 that it hides",
+        str(error.value),
+    )
+    for remedy in ("declare the group absent", "lower min_count", "--allow-share tiny"):
+        assert remedy in str(error.value)
+    declared = site("tiny", n=20, rare=0.0, absent=["rare"], **options)
+    made = calibrate([*others, declared], 0.1, "uniform", max_share=0.8)
+    assert all(one.described == one.records for one in made.largest_shares)
 
 
 def test_a_share_is_computed_from_the_weights() -> None:

@@ -326,3 +326,48 @@ def test_a_whole_summary_is_never_taken_for_a_shape_part(seed):
         warnings.simplefilter("ignore", gcfcp.GCFCPWarning)
         made = gcfcp.summarize(draw.random(n), member, groups=groups, client="a", min_count=m)
     assert not made.is_shape_part
+
+
+@pytest.mark.parametrize("rare", [0, 3])
+def test_a_site_whose_records_are_in_no_group_is_no_shape_part(rare):
+    """It describes nothing. It was refused as a shape part, which stopped the others as well."""
+    groups = gcfcp.Groups(["g", "h"])
+    draw = np.random.default_rng(0)
+    member = np.zeros((100, 2), dtype=bool)
+    member[:rare, 0] = True
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gcfcp.GCFCPWarning)
+        outside = gcfcp.summarize(draw.random(100), member, groups=groups, client="a", min_count=10)
+        other = gcfcp.summarize(
+            draw.random(400), np.ones((400, 2)), groups=groups, client="b", min_count=10
+        )
+        assert not outside.is_shape_part
+        gcfcp.calibrate([outside, other], 0.1, rule="max")
+
+
+def test_without_a_min_count_the_shape_part_counts_every_record():
+    """It can then be calibrated like any summary, so that it must not lack records in no group.
+
+    Nine of ten records of a are in no group. A shape part without them said that all were in it, so
+    that a weighed ten times as much in the group, and 0.83 was covered for 0.9, called proved.
+    """
+    groups = gcfcp.Groups(["g"])
+    options = {"groups": groups, "holdout": 0.5}
+
+    def part(client, n, inside, high):
+        draw = np.random.default_rng([5, len(client), inside])
+        member = (np.arange(n) < inside)[:, None]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", gcfcp.GCFCPWarning)
+            return gcfcp.summarize(
+                draw.random(n) + high, member, client=client, rng=draw, **options
+            )[0]
+
+    parts = [part("a", 2000, 200, 0), part("bb", 2000, 2000, 5)]
+    assert (
+        0 < parts[0].counts.sum() < 200 < parts[0].n == parts[0].uncovered + parts[0].counts.sum()
+    )
+    found = gcfcp.calibrate(parts, 0.1, mixture="uniform", rule="max").thresholds([[True]])[0]
+    # In the group a has 1 of 11 records of the mixture, all below 1; those of bb are from 5 to 6.
+    covered = (1 + 10 * (found - 5)) / 11
+    assert covered >= 0.9 - 0.02

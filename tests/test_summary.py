@@ -1001,3 +1001,20 @@ def test_thresholds_of_sites_differ():
     calibration = gcfcp.calibrate(made, alpha=0.1)
     thresholds = calibration.thresholds(groups.complete(np.ones((2, 1)), ["a", "b"]))
     assert thresholds[0] < 1 < 2.5 < thresholds[1] < 3
+
+
+@pytest.mark.parametrize("by", ["atom", "group"])
+@pytest.mark.parametrize("min_count", [1, 10])
+@pytest.mark.parametrize("score", ["thr", gcfcp.scores.THR(), "residual"])
+def test_scores_beyond_the_limits_of_their_definition_are_refused_at_the_site(score, min_count, by):
+    """With a min_count the line said "a value of inf is above limit=1.0: raise the limit"."""
+    groups = gcfcp.Groups(["all"])
+    options = {"groups": groups, "client": "a", "score": score, "by": by, "min_count": min_count}
+    for value in (math.inf, -0.5):
+        scores = np.full(40, 0.5)
+        scores[[3, 7]] = value
+        if score == "residual" and value > 0:
+            gcfcp.summarize(scores, np.ones((40, 1)), **options)
+            continue
+        with pytest.raises(GCFCPError, match=r"^2 scores are not from 0 to .* at position 3; corr"):
+            gcfcp.summarize(scores, np.ones((40, 1)), **options)

@@ -120,12 +120,14 @@ class Admission:
         return known
 
     def check_shares(
-        self, clients: Sequence[str], groups: Groups, weights: Floats, records: Any
+        self, clients: Sequence[str], groups: Groups, weights: Floats, described: Any, hidden: Any
     ) -> None:
         """Raise a GCFCPError if a site has more than `max_share` of the weight of a group.
 
-        - `weights`, `records`: What each client has in each group, (K, G), suppressed records
-          included.
+        A site that hides a group may have no record of it. What it may have counts all the same,
+        because it is charged at +inf and can make the group infinite. The message says so.
+
+        - `weights`, `described`, `hidden`: As in `largest_shares`.
         """
         if self.max_share is None:
             return
@@ -134,14 +136,11 @@ class Admission:
                 f"allow_share names {odd[0]!r}, which is not among the clients "
                 f"{checks.listed(clients)}"
             )
-        for largest in largest_shares(clients, groups, weights, records, self.allow_share):
+        for largest in largest_shares(
+            clients, groups, weights, described, hidden, self.allow_share
+        ):
             if largest.share > self.max_share * (1 + 1e-12):
-                raise GCFCPError(
-                    f"{largest.client} has {largest.share:.1%} of the weight of group "
-                    f"{largest.group!r}, with {largest.records:,} records, and "
-                    f"max_share={self.max_share:g} allows no more than that: find out whether "
-                    f"this is true; then name it (allow_share=[{largest.client!r}]) or leave it out"
-                )
+                raise GCFCPError(_beyond(largest, self.max_share))
 
     def check_atoms(self, summaries: Sequence[ClientSummary], atoms: int) -> None:
         """Raise a GCFCPError if there are more atoms than the simultaneous rule may take.
@@ -167,16 +166,41 @@ class LargestShare:
     client: str
     share: float  # Its share of the weight of the group, suppressed records included.
     records: int  # How many records it has in the group; by bounds, if some are suppressed.
+    described: int  # How many of them its summary describes. The others may not exist.
+
+
+def _beyond(largest: LargestShare, max_share: float) -> str:
+    """The sentence that names a site with too large a share, what it rests on, and the remedy."""
+    name, hidden = largest.client, largest.records - largest.described
+    records, remedy = f"with {largest.records:,} records", "find out whether this is true"
+    if hidden:
+        records = f"with {largest.described:,} records and up to {hidden:,} that it hides"
+        remedy = (
+            "if it cannot have this group, let it declare the group absent; or lower min_count; "
+            "or find out whether this is true"
+        )
+    return (
+        f"{name} has {largest.share:.1%} of the weight of group {largest.group!r}, {records}, and "
+        f"max_share={max_share:g} allows no more than that: {remedy}; then name it "
+        f"(allow_share=[{name!r}], --allow-share {name}) or leave it out"
+    )
 
 
 def largest_shares(
-    clients: Sequence[str], groups: Groups, weights: Floats, records: Any, but: Iterable[str] = ()
+    clients: Sequence[str],
+    groups: Groups,
+    weights: Floats,
+    described: Any,
+    hidden: Any,
+    but: Iterable[str] = (),
 ) -> tuple[LargestShare, ...]:
     """The client with the largest share of each group that has weight, in the order of the groups.
 
     The groups of sites are left out, because each belongs to one site.
 
-    - `weights`, `records`: What each client has in each group, (K, G).
+    - `weights`: What each client weighs in each group, (K, G), hidden records included.
+    - `described`, `hidden`: How many records of each group each client describes, and how many more
+      it may have, (K, G).
     - `but`: Clients that are not looked at. They count in the whole.
     """
     total = weights.sum(axis=0)
@@ -188,7 +212,8 @@ def largest_shares(
         k = int(np.argmax(own))
         if own[k] > 0:
             share = min(1.0, float(own[k] / total[g]))
-            found.append(LargestShare(group, clients[k], share, int(records[k, g])))
+            known = int(described[k, g])
+            found.append(LargestShare(group, clients[k], share, known + int(hidden[k, g]), known))
     return tuple(found)
 
 

@@ -429,14 +429,14 @@ def problem_of(
 
 def _held(
     summaries: Sequence[ClientSummary], tally: Tally, weights: Weights
-) -> tuple[list[str], Groups, Floats, Ints]:
-    """The clients, the groups, and the weight and the records of each client in each group.
+) -> tuple[list[str], Groups, Floats, Ints, Ints]:
+    """The clients, the groups, and what each client has in each group: weight and records.
 
-    Suppressed records are counted by their bounds.
+    The records are those that are described, and a bound on those that are not.
     """
-    records = tally.described + tally.suppressed
+    held = weights.rate[:, None] * (tally.described + tally.suppressed)
     names = [s.client for s in summaries]
-    return names, summaries[0].groups, weights.rate[:, None] * records, records
+    return names, summaries[0].groups, held, tally.described, tally.suppressed
 
 
 def _shape_for(summaries: Sequence[ClientSummary], given: Any) -> Shape | None:

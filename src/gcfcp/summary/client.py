@@ -173,6 +173,7 @@ def summarize(
         )
     making.refuse_absent(matrix)
     making.refuse_outside(matrix)
+    making.refuse_beyond(values)
     if holdout is None:
         return _summary_of(values, matrix, making)
     held = held_out(len(values), holdout, rng)
@@ -279,10 +280,7 @@ class Making:
         """
         if self.min_count <= 1 or self.shape is not None:
             return None
-        score = self.score
-        if isinstance(score, str) and score in known_scores.NAMES:
-            score = known_scores.from_name(score)
-        limit: Any = getattr(score, "upper", None)
+        limit: Any = getattr(self._known_score(), "upper", None)
         return float(limit) if checks.is_number(limit) and math.isfinite(limit) else None
 
     def _error(self, digest: TDigest) -> int:
@@ -310,9 +308,10 @@ class Making:
     def for_shape(self) -> Making:
         """How the shape part of the same site is made: by atom, whatever the level part is.
 
-        A shape does not use suppressed records, so that not even their number is told.
+        A shape does not use suppressed records, so that not even their number is told. Without a
+        `min_count` there are none, and the shape part is a summary like any other.
         """
-        return replace(self, by="atom", shape=None, whole=False)
+        return replace(self, by="atom", shape=None, whole=self.min_count == 1)
 
     def builder(self, buffer: int) -> DigestBuilder:
         """A builder of digests for a stream of scores."""
@@ -372,6 +371,29 @@ class Making:
                 f"{int((~membership[:, g]).sum())} records do not belong to group "
                 f"{self.groups.names[g]!r}, whose condition is TRUE: correct the membership"
             )
+
+    def refuse_beyond(self, values: Floats) -> None:
+        """Raise an error if a score lies beyond the limits of its definition, as 2 does for THR."""
+        score = self._known_score()
+        low, high = (getattr(score, name, None) for name in ("lower", "upper"))
+        if not (checks.is_number(low) and checks.is_number(high)):
+            return
+        beyond = (values < low) | (values > high)
+        if beyond.any():
+            name, _ = known_scores.describe(self.score)
+            first = int(beyond.argmax())
+            raise GCFCPError(
+                f"{int(beyond.sum())} scores are not from {low:g} to {high:g}, as all scores of "
+                f"{name!r} are: the first is {values[first]:g} at position {first}; correct how "
+                "scores are computed, or name another score"
+            )
+
+    def _known_score(self) -> Any:
+        """The score itself, also if only the name of one of `gcfcp.scores` was given."""
+        score = self.score
+        if isinstance(score, str) and score in known_scores.NAMES:
+            return known_scores.from_name(score)
+        return score
 
     def summary(self, cells: Bools, digests: Sequence[TDigest], **told: Any) -> ClientSummary:
         """The summary of these cells (a, G) and their digests.

@@ -124,14 +124,16 @@ class ClientSummary:
 
         Such a summary gives a shape and no thresholds. It can be recognised: a whole summary by
         atom with a `min_count` above 1 withholds some records wherever a combination of groups that
-        is possible is not described (see `withheld`). The versions before did not know holdouts.
+        is possible is not described (see `withheld`), unless all of its records are in no group; a
+        shape part never counts those. The versions before did not know holdouts.
         """
-        if self.by != "atom" or self.min_count == 1 or self.suppressed or self.is_aggregate:
+        if self.by != "atom" or self.min_count == 1 or self.is_aggregate:
+            return False
+        if self.suppressed or self.uncovered:
             return False
         others = self.possible[: len(self.groups.others)]
         free = others & ~self.groups.everyone[: len(others)]
-        described = len(self.errors) + (self.uncovered > 0)
-        left_out = described < 2 ** int(np.count_nonzero(free))
+        left_out = len(self.errors) < 2 ** int(np.count_nonzero(free))
         return left_out and not self.library.startswith("gcfcp 0.1.")
 
     @property

@@ -225,6 +225,61 @@ def test_too_many_overlaps_are_refused_and_not_left_incomplete(monkeypatch):
         published(ROWS, [9] * 8)
 
 
+# --- a reader who enumerates all data sets --------------------------------------------------------
+
+# The possible rows, the groups that hold everyone, how many records there are, and what a reader
+# finds with m = 3: of how many small cells, how many he knows exactly, and how many he narrows. The
+# threat model has these numbers.
+ENUMERATED = {
+    "two groups": ([[0, 0], [0, 1], [1, 0], [1, 1]], [0, 0], 22, (3560, 64, 539)),
+    "a two-way table": (
+        [[0, 0, 0], [0, 1, 0], [1, 0, 0], [1, 1, 1]],
+        [0, 0, 0],
+        22,
+        (4330, 255, 729),
+    ),
+    "three nested groups": (
+        [[1, 1, 1], [1, 1, 0], [1, 0, 0], [0, 0, 0]],
+        [0, 0, 0],
+        22,
+        (4840, 80, 225),
+    ),
+    "all, men, women and hiv": (
+        [[1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 1], [1, 0, 1, 1]],
+        [1, 0, 0, 0],
+        21,
+        (3520, 174, 634),
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ENUMERATED)
+def test_what_a_reader_pins_who_enumerates_all_data_sets(family):
+    """All data sets are divided by what is published of them. A cell is small if it has fewer than
+    m records: an atom, a group, or those outside of a group. It is pinned if all data sets of its
+    class agree on its number, and narrowed if some number below m occurs in none of them."""
+    rows, certain, n, expected = ENUMERATED[family]
+    rows, certain, m = np.array(rows, dtype=bool), np.array(certain, dtype=bool), 3
+    classes = {}
+    for bars in itertools.combinations(range(n + len(rows) - 1), len(rows) - 1):
+        counts = np.diff([-1, *bars, n + len(rows) - 1]) - 1
+        there = counts > 0
+        told = cells.counted(rows[there], counts[there], np.ones_like(certain), certain, m)
+        sizes = np.where(told.hidden, -1, counts[there] @ told.members)
+        key = np.concatenate([sizes, told.strangers, told.bound]).tobytes()
+        classes.setdefault(key, []).append(counts)
+    wanted = np.vstack([np.eye(len(rows), dtype=int), rows.T, ~rows.T])
+    found = np.zeros(3, dtype=int)
+    for members in classes.values():
+        for numbers in (wanted[wanted.any(axis=1)] @ np.array(members).T).tolist():
+            small, different = sum(k < m for k in numbers), set(numbers)
+            pinned = len(different) == 1
+            narrowed = not pinned and not different >= set(range(m))
+            found += np.array([small, pinned * small, narrowed * small])
+    assert tuple(found.tolist()) == expected
+
+
 # --- the bytes ------------------------------------------------------------------------------------
 
 GROUPS = gcfcp.Groups({"all": "TRUE", "men": "sex = 'M'", "women": "sex = 'F'", "hiv": "hiv = 1"})

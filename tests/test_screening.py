@@ -317,3 +317,26 @@ def test_a_client_that_sends_infinite_scores_switches_off_from_a_share_of_alpha(
         record = gcfcp.calibrate([*summaries, high], 0.1).table[0]
     assert np.isfinite(record.threshold) == finite
     assert (record.reason is None) == finite
+
+
+def test_withheld_records_count_as_noise() -> None:
+    """A site withholds two thirds of an atom, its largest scores, and is like the others otherwise.
+
+    Its distribution then differs by 0.66, which is above the tolerance, from that of sites with so
+    many records that as many withheld ones make no difference.
+    """
+    groups, m = gcfcp.Groups({"all": "TRUE", "a": "x = 1", "b": "y = 1"}), 500
+    rows = np.array([[1, 0, 0], [1, 0, 1]], dtype=bool)
+
+    def site(name: str, *counts: int) -> gcfcp.ClientSummary:
+        scores = np.concatenate([(np.arange(k) + 0.5) / k for k in counts])
+        member = np.repeat(rows, counts, axis=0)
+        return gcfcp.summarize(scores, member, groups=groups, client=name, min_count=m)
+
+    few = site("few", 3 * m - 2, m)
+    found = screen([few, *(site(f"many{k}", 50 * m, m) for k in range(3))])
+    assert [one.flagged for one in found] == [False] * 4
+    assert found[0].distance > 0.6
+    assert (few.suppressed, found[0].records) == (2 * m - 2, m)
+    noise = few.errors[0] / m + few.suppressed / (m + few.suppressed)
+    assert found[0].certain <= found[0].distance - noise

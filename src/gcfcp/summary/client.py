@@ -375,7 +375,8 @@ class Making:
     def refuse_beyond(self, values: Floats) -> None:
         """Raise an error if a score lies beyond the limits of its definition, as 2 does for THR."""
         score = self._known_score()
-        low, high = (getattr(score, name, None) for name in ("lower", "upper"))
+        low: Any = getattr(score, "lower", None)
+        high: Any = getattr(score, "upper", None)
         if not (checks.is_number(low) and checks.is_number(high)):
             return
         beyond = (values < low) | (values > high)

@@ -115,8 +115,9 @@ class SeenOnly:
             )
         raise GCFCPError(
             "an atom that was not seen in calibration needs the coreset, which this predictor was "
-            "saved without: make the predictor with gcfcp calibrate --rule max, which needs none, "
-            "or with --with-coreset (or save it with coreset=True), or predict only for seen atoms"
+            "saved without: make the predictor with gcfcp calibrate --with-coreset (or save it "
+            "with coreset=True), or with --rule max, which needs none, or predict only for seen "
+            "atoms"
         )
 
     def refuse_randomised(self) -> None:

@@ -103,6 +103,7 @@ def test_a_command_asks_for_no_library_that_it_does_not_need(files, tmp_path, li
 PROGRAMS = [
     ("flwr", "flower", "import gcfcp.flower"),
     ("flwr", "flower", "import gcfcp; gcfcp.flower"),
+    ("sklearn", "sklearn", "import gcfcp; gcfcp.sklearn"),
     (
         "matplotlib",
         "cli",

@@ -270,6 +270,7 @@ def test_the_group_of_a_site_is_its_own() -> None:
 # --- Composition ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_false_alarms_of_composition_are_below_their_bound() -> None:
     """In the hardest case a group is exactly `ratio` times as common at a client."""
     rng = np.random.default_rng(7)

@@ -40,6 +40,7 @@ WORLDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "world",
     [
@@ -139,6 +140,7 @@ def ends_of(found, rows):
         yield np.ceil(low - 1e-6), np.floor(high + 1e-6)
 
 
+@pytest.mark.slow
 def test_a_linear_program_finds_no_small_cell():
     """0.1.0 gave 245 of 1,770 hidden cells away. Here none of those with fewer than m records is
     found, and hardly one is narrowed."""
@@ -193,6 +195,7 @@ def test_sizes_and_atoms_are_not_published():
 # --- what is merged -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 10**6),

@@ -124,6 +124,7 @@ def test_peak_memory_counts_what_is_allocated():
     assert 8e6 <= measure.peak_memory(lambda: np.ones(10**6)) < 9e6
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_process_is_its_own():
     """A process that a large process starts does not begin with its parent's memory."""
     ballast = np.ones(10**8)  # These are 800 MB.

@@ -47,6 +47,7 @@ def test_agrees_with_scipy(hits, misses, tail):
     assert betainc(hits, misses + 1, min(1.0, ours * (1 + 1e-12))) >= tail * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 40), st.integers(0, 40), tails)
 def test_is_below_the_exact_bound_and_close_to_it(hits, misses, tail):
@@ -66,6 +67,7 @@ def test_closed_forms(count, tail):
     assert one_hit * (1 - 2 * ALLOWANCE) <= bound(1, count - 1, tail) <= one_hit
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(counts, counts, tails, st.integers(1, 10**6), st.floats(1.001, 100))
 def test_is_monotone(hits, misses, tail, more, factor):
@@ -75,6 +77,7 @@ def test_is_monotone(hits, misses, tail, more, factor):
     assert bound(hits, misses, min(0.5, factor * tail)) >= here * (1 - ROUNDING)
 
 
+@pytest.mark.slow
 def test_many_cells_are_the_cells_one_by_one():
     rng = np.random.default_rng(0)
     hits, misses = rng.integers(0, 10 ** rng.integers(1, 6, (2, 1500)))
@@ -84,6 +87,7 @@ def test_many_cells_are_the_cells_one_by_one():
     assert clopper_pearson(hits[:0], misses[:0], 0.01).shape == (0,)
 
 
+@pytest.mark.few(30)
 @pytest.mark.parametrize("tail", [1e-30, 1e-12, 0.025, 0.5])
 @pytest.mark.parametrize("hits", [1, 7, 10**6, 2**40, 2**62])
 @pytest.mark.parametrize("misses", [0, 1, 10**6, 2**40, 2**62])

@@ -448,6 +448,7 @@ def test_strangers_are_charged(confidence, monkeypatch):
         assert level() < 1.5  # Without the charge the promise would be broken.
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), confidence=st.sampled_from([None, 0.9]))
 def test_hiding_never_lowers_a_level(seed, confidence):

@@ -336,6 +336,7 @@ def test_mixtures_in_every_form(summaries: list[str], run: Callable[..., Ran]) -
         assert bad.err.startswith("gcfcp: ")
 
 
+@pytest.mark.slow
 def test_streams_compose(sites: Path, tmp_path: Path) -> None:
     """`summarize - | calibrate -` works as a pipe between two processes, in bytes."""
     command = [sys.executable, "-c", "from gcfcp.cli import main; main()"]

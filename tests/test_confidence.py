@@ -104,6 +104,7 @@ def test_the_bet_is_that_of_its_formula(seed, alpha, tail):
         assert lower_bound(hits, misses, v, np.full(K, n), tail)[0] > 1 - alpha - 0.2
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 10**6), exact=st.booleans())
 def test_missed_records_and_strangers_never_lower_a_level(seed, exact):

@@ -127,6 +127,7 @@ def test_weights_are_whole_and_the_test_points_weight_too():
     assert quietly(told, 0.1).table[0].threshold == 270.0
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize("n", range(1, 60))
 def test_the_rank_of_theorem_1_is_exact(n):
     """tau is the smallest t with alpha n - #{scores > t} >= 1, in records, for two clients."""
@@ -280,6 +281,7 @@ def federations(seed, count, rule):
         yield left_out_sums(rng, K, G, rule, ALPHAS[rng.integers(5)], rng.random() < 0.5)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("rule", ["simultaneous", "max"])
 def test_who_is_covered_by_the_fit_is_covered_when_left_out(seed, rule):
@@ -287,6 +289,7 @@ def test_who_is_covered_by_the_fit_is_covered_when_left_out(seed, rule):
         assert sums.min() > -1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["simultaneous", "max"])
 def test_half_of_the_correction_is_not_enough(rule, monkeypatch):
     """The same sums with half the weight: the test above is able to find a correction too small."""

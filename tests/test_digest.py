@@ -306,6 +306,7 @@ def test_huge_weight_ratios() -> None:
 # --- cdf and quantile ---------------------------------------------------------------------------
 
 
+@pytest.mark.few(16)
 @shapes
 @kinds
 def test_cdf_and_quantile_are_the_definitions(shape: str, kind: str) -> None:
@@ -524,6 +525,7 @@ def test_short_stream_is_from_values(shape: str, kind: str) -> None:
         assert bits(build(values, 2000, buffer=2000, **options)) == bits(whole)
 
 
+@pytest.mark.few(10)
 @shapes
 @kinds
 def test_long_stream(shape: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -319,6 +319,7 @@ def test_the_site_asks_the_network_for_nothing(site: Path) -> None:
         assert not re.search(r"url\([\"']?(https?:)?//", sheet.read_text()), sheet.name
 
 
+@pytest.mark.slow
 def test_the_site_is_filled_from_the_project(site: Path) -> None:
     commands = (site / "reference" / "cli.html").read_text()
     for name in ("summarize", "calibrate", "audit-merge"):

@@ -174,6 +174,7 @@ def test_many_sites_writes_everything_it_promises(communities, tmp_path, monkeyp
         assert row["size_against_one_site"] == 1
 
 
+@pytest.mark.slow
 def test_shape_and_level_shows_what_must_be_so(tmp_path, monkeypatch):
     monkeypatch.setattr(sites, "SHARED", tmp_path / "shared")
     (tmp_path / "shared").mkdir()
@@ -338,6 +339,7 @@ def command(capfd):
     return go
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table_and_overwrites_nothing(command, tmp_path):
     given = ("synthetic", "--runs", 1, "--jobs", 1, "-o", tmp_path)
     code, out, _ = command(*given)
@@ -401,6 +403,7 @@ def test_dev_reproduces_from_any_directory(tmp_path, monkeypatch, capfd):
 # --- real data -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CIFAR10.exists(), reason=f"{CIFAR10} is not there")
 def test_cifar10_shows_what_it_must(tmp_path):
     """This makes four runs on the real data. The committed results have fifty."""

@@ -463,12 +463,14 @@ def test_atoms_are_the_sorted_distinct_rows(matrix):
         assert_atoms_of(matrix)
 
 
+@pytest.mark.few(14)
 @pytest.mark.parametrize("G", [1, 3, 8, 9, 16, 17, 32, 33, 100, 1000])
 @pytest.mark.parametrize("patterns", [1, 7, 300, None])
 def test_atoms_of_many_rows(G, patterns):
     assert_atoms_of(random_matrix(3_000, G, patterns))
 
 
+@pytest.mark.slow
 def test_atoms_across_blocks():
     matrix = random_matrix(200_000, 20, patterns=900)
     matrix[-1] = ~matrix[0]  # Only the last block has this atom.

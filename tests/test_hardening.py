@@ -44,6 +44,7 @@ def test_every_seed_is_accepted_or_refused_with_a_line(name: str) -> None:
     assert any(accepted), "a target whose seeds are all refused tests nothing"
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", targets.TARGETS)
 def test_mutations_are_accepted_or_refused_with_a_line(name: str) -> None:
     chance = random.Random(7)
@@ -269,6 +270,7 @@ def test_more_suppressed_records_than_small_cells_hold_are_refused() -> None:
         crafted(_spread(1), [np.full(30, 9)] * 7, min_count=9, **SUPPRESSED)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_summaries_give_a_valid_result_or_an_error(name: str) -> None:
     """Every rule, every way to merge and two alphas are tried, also with an honest client."""

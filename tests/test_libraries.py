@@ -81,6 +81,7 @@ def test_a_command_without_its_library_says_what_to_install(files, library, extr
     assert sorted(files.iterdir()) == present
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "line",
     [
@@ -137,6 +138,7 @@ PROGRAMS = [
 ]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("library", "extra", "program"), PROGRAMS)
 def test_in_python_it_is_an_error_of_one_line(files, library, extra, program):
     done = run_without([library], program, cwd=files)

@@ -48,6 +48,7 @@ def random_federation(seed):
     return [s for s in told if len(s.errors)] or random_federation(seed + 10_000)
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("rule", ["simultaneous", "max"])
 def test_what_is_foretold_is_what_happens(seed, rule):
@@ -72,6 +73,7 @@ def test_what_is_foretold_is_what_happens(seed, rule):
         assert g.finite == (alpha >= g.least_alpha)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(n=st.integers(1, 150), alpha=st.sampled_from([0.01, 0.02, 0.05, 0.1, 0.3, 1 / 3, 0.5]))
 def test_one_client_and_one_group_lack_what_the_rank_lacks(n, alpha):
@@ -215,6 +217,7 @@ def test_the_papers_weight_is_named_as_the_cause():
     assert plan(told, 0.1).finite
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("seed", range(30))
 def test_following_the_advice_on_records_is_enough(seed):
     """Every record of every client is taken so many times as the plan asks for."""
@@ -249,6 +252,7 @@ def test_following_the_advice_on_records_is_enough(seed):
         assert plan(told(times), 0.1, rule=rule).finite
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("seed", range(20))
 def test_following_the_advice_on_the_rule_is_enough(seed):
     told = random_federation(seed)

@@ -115,6 +115,7 @@ def test_sizes_and_unbounded_sizes() -> None:
     assert ax.get_xlim()[0] == 0
 
 
+@pytest.mark.slow
 def test_thresholds_with_the_heaviest_atoms_on_top() -> None:
     sample = samples.large()
     records = sorted(sample.predictor.records or (), key=lambda r: -r.weight)

@@ -206,6 +206,7 @@ INFIX = (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=1000, deadline=None)
 @given(st.lists(st.sampled_from(INFIX), min_size=1, max_size=9))
 def test_the_size_is_never_too_small_where_precedence_decides(infix: list[str]) -> None:

@@ -504,6 +504,7 @@ HOSTILE_PUBLIC = [
 ]
 
 
+@pytest.mark.few(40)
 @pytest.mark.parametrize(
     ("make", "changes"),
     [(altered, c) for c in HOSTILE] + [(altered_public, c) for c in HOSTILE_PUBLIC],
@@ -540,6 +541,7 @@ def test_what_is_no_predictor_is_refused(text):
         Predictor.from_json(text)
 
 
+@pytest.mark.slow
 def test_a_small_file_cannot_ask_for_a_large_matrix():
     """The matrix of atoms and groups grows with the square of the file that lists both."""
     names = [f"g{i:05d}" for i in range(20_000)]

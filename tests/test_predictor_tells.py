@@ -190,6 +190,7 @@ def told_by(text):
     return read
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 2**32), st.sampled_from(["simultaneous", "max"]))
 def test_federations_that_differ_in_counts_alone_have_the_same_file(first, second, rule):
@@ -486,6 +487,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
 @pytest.mark.parametrize("kind", BOMBS)
 def test_reading_takes_a_small_multiple_of_the_file(kind, tmp_path):
@@ -514,6 +516,7 @@ def _seen_only(groups, membership):
     return ThresholdTable(groups, Fraction(1, 10), rows, rng.random(len(rows)), SeenOnly())
 
 
+@pytest.mark.slow
 def test_large_predictors_are_read():
     """2,000 atoms of 64 groups, and 1,000 sites that are groups."""
     rng = np.random.default_rng(0)
@@ -526,6 +529,7 @@ def test_large_predictors_are_read():
         assert found.tobytes() == table.thresholds_by_atom.tobytes()
 
 
+@pytest.mark.slow
 def test_a_thousand_groups_by_group_are_read():
     rng = np.random.default_rng(0)
     groups = Groups([f"g{i}" for i in range(1000)])

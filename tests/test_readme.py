@@ -25,6 +25,7 @@ def shown(text: str) -> list[str]:
     return [line.rstrip() for line in text.splitlines() if line.strip()]
 
 
+@pytest.mark.slow
 def test_every_block_runs_and_shows_what_it_says(tmp_path: Path) -> None:
     tools = str(Path(sys.executable).parent)
     environment = os.environ | {"PATH": tools + os.pathsep + os.environ["PATH"], "COLUMNS": "100"}

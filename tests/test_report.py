@@ -201,6 +201,7 @@ def test_a_report_from_the_file_alone_is_the_same(tmp_path: Path) -> None:
     assert whole(sample) == page.replace(loaded.fingerprint, digest)
 
 
+@pytest.mark.few(1)
 @pytest.mark.filterwarnings("ignore::gcfcp.GCFCPWarning")
 @pytest.mark.parametrize("make", [samples.small, samples.large], ids=["small", "large"])
 def test_a_report_from_a_file_without_counts_shows_none(make) -> None:

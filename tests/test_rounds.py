@@ -502,6 +502,7 @@ def _ask_at_once(directory: Path, k: int, start: Any, out: Any) -> None:
     out.put((k, *answers(lambda: answer_summary(here, _POOL[k % len(_POOL)]))))
 
 
+@pytest.mark.slow
 @needs_fork
 def test_of_racing_processes_one_question_wins(tmp_path: Path) -> None:
     """Four questions race, each from two processes, and each process makes other bytes."""

@@ -44,6 +44,7 @@ def rng(seed=0):
 # --- sets -------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("score", SETS, ids=repr)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @given(seed=seeds, L=st.integers(1, 12))
@@ -319,6 +320,7 @@ def neighbours(y):
     return [y, np.nextafter(y, np.inf), np.nextafter(y, -np.inf)]
 
 
+@pytest.mark.slow
 @given(nearby, nearby, nearby)
 @settings(derandomize=True, deadline=None, max_examples=600)
 def test_an_interval_holds_every_y_whose_score_is_at_most_t(lo, hi, y):

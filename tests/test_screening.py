@@ -103,6 +103,7 @@ def test_a_client_of_invented_scores_is_flagged_and_stays_in() -> None:
     assert "unlike the others" not in honest
 
 
+@pytest.mark.slow
 def test_false_alarms_are_below_their_bound() -> None:
     """All clients have the same distribution, so that every flag is a false alarm, even with a
     tolerance of almost 0. None of these 300 federations has a flag, and none of 2,000 had one in a

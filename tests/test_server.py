@@ -88,6 +88,7 @@ def rows_of(G):
 # --- Against oracles on the raw records -----------------------------------------------------------
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("how", ["pool", "recompress"])
 def test_without_compression_thresholds_are_those_of_the_raw_records(seed, how):
@@ -129,6 +130,7 @@ def test_larger_federations_agree_with_the_dual(seed, mixture):
     assert list(calibration.shares.values()) == pytest.approx([float(p) for p in pi])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("alpha", [0.01, 0.05, 0.1, 0.2, 1 / 3, 0.5])
 def test_one_client_one_group_is_the_rank(alpha):
     exact, one = Fraction(alpha).limit_denominator(100), Groups(["all"])

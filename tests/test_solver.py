@@ -76,6 +76,7 @@ def floats(weights):
 # --- one group, one client: a rank ------------------------------------------------------------
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("kind", ["distinct", "tied", "integer"])
 def test_one_group_one_client_is_the_rank(alpha, kind):
@@ -110,6 +111,7 @@ def test_an_alpha_with_a_huge_denominator():
 # --- against the oracles ----------------------------------------------------------------------
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("kind", ["normal", "negative", "discrete", "rounded", "equal"])
 def test_agrees_with_one_lp(family, kind):
@@ -128,6 +130,7 @@ def test_agrees_with_one_lp(family, kind):
         )
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_agrees_with_the_bisection_of_the_paper(family):
     rng = np.random.default_rng(2)
@@ -156,6 +159,7 @@ def small_problem(rng, family, kind, clients):
     return draw_scores(rng, kind, n), membership, weights, test, alpha[rng.integers(5)], row
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("kind", ["normal", "discrete", "equal"])
 def test_equals_exact_enumeration(family, kind):
@@ -219,6 +223,7 @@ def test_a_coreset_without_atoms_is_refused():
 # --- scores at infinity -----------------------------------------------------------------------
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_infinite_score_is_the_limit_of_a_huge_one(family):
     rng = np.random.default_rng(7)
@@ -336,6 +341,7 @@ def problems(draw):
     return rng, (scores, membership, weights, 1, alpha, membership[rng.integers(n)])
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(problems(), st.lists(st.integers(-5, 5), min_size=4, max_size=4), st.integers(-40, 40))
 def test_shift_and_scale(problem, beta, power):
@@ -346,6 +352,7 @@ def test_shift_and_scale(problem, beta, power):
     assert threshold(scores * 2.0**power, membership, *rest) == found * 2.0**power
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(problems(), st.integers(1, 64))
 def test_names_orders_and_units_do_not_matter(problem, unit):
@@ -386,6 +393,7 @@ def test_names_orders_and_units_do_not_matter(problem, unit):
     assert Solver(mixed, alpha).solve(row)[0].threshold == found
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(problems())
 def test_monotone_in_alpha_for_one_group(problem):
@@ -443,6 +451,7 @@ def close_scores(rng, kind, n):
     return few * 10.0 ** rng.integers(-12, 13, size=n)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["cents", "tails", "ulps", "sizes"])
 def test_scores_that_differ_by_less_than_rounding(kind):
     """Each of these kinds had failures while ties were decided by floats."""
@@ -455,6 +464,7 @@ def test_scores_that_differ_by_less_than_rounding(kind):
         assert threshold(scores, *rest) == expected, (scores, *rest)
 
 
+@pytest.mark.slow
 def test_entangled_groups_have_exact_coefficients():
     """Random families of 40 groups: coefficients with huge denominators, still rounded up once."""
     rng = np.random.default_rng(16)
@@ -482,6 +492,7 @@ def test_entangled_groups_have_exact_coefficients():
 # --- the first-order condition ----------------------------------------------------------------
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("kind", ["normal", "discrete"])
 def test_the_first_order_condition_holds(family, kind):

@@ -64,6 +64,7 @@ MOST_PIVOTS = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("groups", "mixture"), MOST_PIVOTS)
 def test_ordinary_data_take_few_pivots_and_no_judge(groups, mixture):
     for kind in KINDS if groups < 64 else KINDS[1:2]:
@@ -98,6 +99,7 @@ def first_walk(coreset: Coreset) -> int:
     return int(descend(pieces, walk, none)[1][0])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("groups", "most"), [(4, 14), (16, 65), (64, 230)])
 def test_the_first_guess_leaves_few_pivots(groups, most):
     """With 20,000 scores the walk to the first optimum takes little more than one for each group;

@@ -44,6 +44,7 @@ def theta(core, alpha, u, row):
     return float(row @ solved.x[: phi.shape[1]]) if solved.status == 0 else np.inf
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(8))
 def test_no_exchange_leads_higher_and_some_exchange_leads_there(seed):
     core, alpha, omega = problem(seed)

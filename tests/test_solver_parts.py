@@ -86,6 +86,7 @@ def sparse_problem(rng):
     return core, (scores, membership, weights)
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("seed", range(50))
 def test_parts_give_the_thresholds_of_the_whole(seed):
     rng = np.random.default_rng([15, seed])

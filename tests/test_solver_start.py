@@ -40,6 +40,7 @@ def coresets(draw) -> Coreset:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(coresets())
 def test_it_is_a_vertex_whatever_the_scores(coreset):

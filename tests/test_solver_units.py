@@ -267,6 +267,7 @@ def test_a_basic_score_is_returned_as_it_is():
     assert combine(2 * eye[0], np.array([2.0, 1.0, 1.0]), eye, 2 * eye[0]) == 4.0
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("kind", ["normal", "integers", "cents"])
 @pytest.mark.parametrize("unit", [Fraction(1), Fraction(2**40, 3), Fraction(1, 3 * 2**40)])
 def test_the_exact_walk_finds_the_optimum_from_any_start(kind, unit):

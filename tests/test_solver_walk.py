@@ -27,6 +27,7 @@ def random_walks(kind, count, seed=0, test=1.0, n=30):
         yield rng, pieces, rows, vertices.draw_walk(rng, pieces, rows, t)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_theta_and_its_rounding(kind):
     for _, pieces, _, at in random_walks(kind, 10):
@@ -44,6 +45,7 @@ def test_theta_and_its_rounding(kind):
             assert noise[i] * 2.0**44 == pytest.approx(pieces.rows @ beta)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_locate_counts_the_scores_below_theta(kind):
     for rng, pieces, rows, at in random_walks(kind, 25, seed=1):
@@ -108,6 +110,7 @@ def test_the_largest_determinant_is_still_told_apart(monkeypatch):
     assert vertex.exact_gaps(pieces, where, 0, one, one) is None
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_multipliers_and_gradient(kind):
     for _, pieces, rows, at in random_walks(kind, 15, seed=3):
@@ -197,6 +200,7 @@ def check_steps(pieces, rows, at):
         steps += len(live)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("block", [256, 8, 1])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_long_step_ends_at_the_minimum_of_its_ray(kind, block, monkeypatch):
@@ -265,6 +269,7 @@ def test_snap_rounds_only_what_is_whole_within_a_billionth():
 # --- the walk as a whole ------------------------------------------------------------------------
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_walk_ends_at_an_exact_optimum_from_anywhere(kind):
     """Without the judge, and with the certificate from fractions."""

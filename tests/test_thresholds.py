@@ -247,6 +247,7 @@ def without_carried(coreset):
     )
 
 
+@pytest.mark.slow
 def test_what_is_covered_is_enough_wherever_suppressed_records_lie():
     finite = careless = 0
     for seed in range(8):
@@ -330,6 +331,7 @@ def distributions(seed, count):
         yield p * 0.999 + 0.001 / len(TYPES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "alpha"),
     [(5, Fraction(1, 2)), pytest.param(8, Fraction(1, 3), marks=pytest.mark.slow)],

@@ -84,6 +84,7 @@ def test_sites_and_absent_groups_are_declared() -> None:
 # --- does it find what is broken? ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_study_finds_what_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thresholds that are 0.3 too low are found with 40 calibrations of 6 federations. (The scores'
     standard deviations lie between 0.2 and 2.7.)"""
@@ -180,6 +181,7 @@ def test_a_thousand_clients_of_five_records_have_finite_thresholds(rule: str) ->
         assert g.infinite == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", validity.RULES)
 def test_every_site_can_be_a_group(rule: str) -> None:
     """20 sites of 100 records, and everyone. The mean over the sites needs few calibrations."""
@@ -191,6 +193,7 @@ def test_every_site_can_be_a_group(rule: str) -> None:
         assert g.coverage > 0.9 - 5 * g.error
 
 
+@pytest.mark.slow
 def test_sets_are_not_needlessly_large() -> None:
     """With 20 sites of 200 records, disjoint groups of 10 % and more exceed 0.9 by at most 0.01."""
     for rule in validity.RULES:

@@ -44,6 +44,7 @@ def published(rows, counts, certain, m):
     return described, told.suppressed, tuple(told.bound.tolist()), int(outside)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("free", "certain", "m", "most"),
     [(1, 1, 2, 9), (1, 0, 4, 24), (1, 1, 5, 30), (2, 0, 2, 9), (2, 1, 2, 9), (2, 1, 3, 12)],
@@ -71,6 +72,7 @@ def test_every_number_of_a_small_atom_agrees_with_what_is_published(free, certai
     assert seen > 10
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(data=st.data(), free=st.integers(1, 4), certain=st.booleans(), m=st.integers(2, 6))
 def test_another_data_set_with_the_same_counts_can_be_built(data, free, certain, m):

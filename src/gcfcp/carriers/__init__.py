@@ -14,14 +14,18 @@ The site's half is `gcfcp.rounds`.
 | `target`   | what to calibrate for, and the terms on which answers are gathered          |
 | `roster`   | which node may speak for which client                                       |
 | `settings` | a round from plain settings                                                 |
+| `plain`    | a round in plain values, for carriers whose jobs or tasks are JSON          |
 | `exchange` | asks all clients, waits until a deadline, and accounts for every one        |
 | `store`    | keeps the round on disk, so that a new run asks only those that are missing |
 | `server`   | checks every answer, calibrates, audits, and writes a record of the round   |
 | `record`   | the parts of that record                                                    |
+| `results`  | the files of a round, for carriers that hand them on                        |
 """
 
 from gcfcp.carriers.carrier import Carrier, Letter, Node, Reply
 from gcfcp.carriers.exchange import Exchange, Outcome, Say, utc
+from gcfcp.carriers.plain import round_of, round_to_json
+from gcfcp.carriers.results import results_of
 from gcfcp.carriers.roster import read_roster
 from gcfcp.carriers.server import Result, conduct, say
 from gcfcp.carriers.settings import Setup, setup_of
@@ -43,6 +47,9 @@ __all__ = [
     "Terms",
     "conduct",
     "read_roster",
+    "results_of",
+    "round_of",
+    "round_to_json",
     "say",
     "setup_of",
     "utc",

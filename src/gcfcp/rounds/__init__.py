@@ -15,6 +15,7 @@ in and the reply out (`respond`), and decides nothing. The server's half is `gcf
 | `ledger`   | one frozen answer for each data set and question, on disk at the site        |
 | `site`     | a site, and how it answers a question                                        |
 | `settings` | a question and a site from plain settings, for sites that write no Python    |
+| `site_file` | a site in a file of its own                                                 |
 | `protocol` | requests and replies, as named values or as bytes                            |
 | `reply`    | a site's end of a carrier: a message in, an answer or a code out             |
 """
@@ -37,6 +38,7 @@ from gcfcp.rounds.question import NamedScore, Question, differences, score_of
 from gcfcp.rounds.reply import WORK, respond, respond_to_bytes
 from gcfcp.rounds.settings import number, question_of, site_of, split, text, whole
 from gcfcp.rounds.site import Records, Site, answer_audit, answer_summary, code_of
+from gcfcp.rounds.site_file import read_settings, read_site
 
 __all__ = [
     "AUDIT",
@@ -66,6 +68,8 @@ __all__ = [
     "pack",
     "question_of",
     "read_reply",
+    "read_settings",
+    "read_site",
     "respond",
     "respond_to_bytes",
     "score_of",

@@ -1,0 +1,53 @@
+"""A site's answer to a task of FLARE.
+
+The site's own file, `local/gcfcp/SITE.toml` in its startup kit, says who the site is, where its
+records are and to which question it has agreed (`gcfcp.rounds.site_file`). SITE is the name in the
+site's certificate. A job can name this class and give it nothing: it takes no arguments, and a task
+holds the bytes of a question and nothing else that is read.
+
+Every task is answered with a message, also if something fails. FLARE writes what an executor raises
+into logs, some of which a server can ask for, so nothing is raised here.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+
+from gcfcp.errors import GCFCPError
+from gcfcp.rounds import RECORD, Site, read_site, respond_to_bytes
+
+FOLDER = "gcfcp"  # The directory below `local` in which the files of gcfcp are.
+
+
+class SiteExecutor(Executor):  # type: ignore[misc]  # FLARE has no types.
+    """Answers the questions that the site has agreed to, and refuses all others with a code."""
+
+    def execute(
+        self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
+    ) -> Shareable:
+        """The reply to a task; see the module's docstring."""
+        reply = Shareable()
+        reply[RECORD] = respond_to_bytes(
+            shareable.get(RECORD), lambda: _site_of(fl_ctx), log=logging.getLogger("gcfcp")
+        )
+        return reply
+
+
+def _site_of(fl_ctx: FLContext) -> Site:
+    """The site that its own file describes."""
+    name = fl_ctx.get_identity_name()
+    file = site_file(fl_ctx.get_engine().get_workspace().get_site_config_dir(), name)
+    if not file.is_file():
+        raise GCFCPError(f"{file} is missing: it says what {name} answers")
+    return read_site(file, name)
+
+
+def site_file(local: str, name: str) -> Path:
+    """The file of a site in its directory `local`."""
+    return Path(local) / FOLDER / f"{name}.toml"

@@ -130,7 +130,7 @@ def test_a_job_with_four_bad_sites_then_a_second_one_for_the_rest(
     helper = threading.Thread(target=release, args=(tables["hospital-c"], record, end))
     helper.start()
     try:
-        first = simulate(tmp_path, deadline=30)
+        first = simulate(tmp_path, deadline=40)
     finally:
         end.set()
         helper.join()

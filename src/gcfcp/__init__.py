@@ -70,11 +70,11 @@ __all__ = [
 ]
 
 # Each of these adapters needs libraries that `import gcfcp` must not load.
-_ADAPTERS = ("flower", "plots")
+_ADAPTERS = ("flower", "nvflare", "plots", "vantage6")
 
 
 def __getattr__(name: str) -> Any:
-    """Import `gcfcp.plots` or `gcfcp.flower` when it is first used."""
+    """Import `gcfcp.plots`, or a carrier such as `gcfcp.flower`, when it is first used."""
     if name in _ADAPTERS:
         return import_module(f"gcfcp.{name}")
     raise AttributeError(f"module 'gcfcp' has no attribute {name!r}")

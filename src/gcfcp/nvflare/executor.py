@@ -5,13 +5,15 @@ records are and to which question it has agreed (`gcfcp.rounds.site_file`). SITE
 site's certificate. A job can name this class and give it nothing: it takes no arguments, and a task
 holds the bytes of a question and nothing else that is read.
 
-Every task is answered with a message, also if something fails. FLARE writes what an executor raises
-into logs, some of which a server can ask for, so nothing is raised here.
+Every task is answered with a message, also if something fails: what an executor raises, FLARE
+writes into its logs. By default a site of FLARE streams its log of errors to the server, and a job
+can ask for the others. So the log has the code of a refusal and nothing else. `gcfcp ledger` shows
+at the site why something was refused, and `python -m gcfcp.rounds SITE.toml` what is wrong with its
+file.
 """
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 from nvflare.apis.executor import Executor
@@ -20,7 +22,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from gcfcp.errors import GCFCPError
-from gcfcp.rounds import RECORD, Site, read_site, respond_to_bytes
+from gcfcp.rounds import RECORD, SILENT, Site, read_site, respond_to_bytes, unpack
 
 FOLDER = "gcfcp"  # The directory below `local` in which the files of gcfcp are.
 
@@ -33,9 +35,9 @@ class SiteExecutor(Executor):  # type: ignore[misc]  # FLARE has no types.
     ) -> Shareable:
         """The reply to a task; see the module's docstring."""
         reply = Shareable()
-        reply[RECORD] = respond_to_bytes(
-            shareable.get(RECORD), lambda: _site_of(fl_ctx), log=logging.getLogger("gcfcp")
-        )
+        data = respond_to_bytes(shareable.get(RECORD), lambda: _site_of(fl_ctx), log=SILENT)
+        reply[RECORD] = data
+        self.logger.info("gcfcp: %s", unpack(data).get("code", f"answered with {len(data)} bytes"))
         return reply
 
 

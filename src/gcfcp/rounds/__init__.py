@@ -35,7 +35,7 @@ from gcfcp.rounds.protocol import (
     unpack,
 )
 from gcfcp.rounds.question import NamedScore, Question, differences, score_of
-from gcfcp.rounds.reply import WORK, respond, respond_to_bytes
+from gcfcp.rounds.reply import SILENT, WORK, respond, respond_to_bytes
 from gcfcp.rounds.settings import number, question_of, site_of, split, text, whole
 from gcfcp.rounds.site import Records, Site, answer_audit, answer_summary, code_of
 from gcfcp.rounds.site_file import read_settings, read_site
@@ -44,6 +44,7 @@ __all__ = [
     "AUDIT",
     "FROM_CLIENTS",
     "RECORD",
+    "SILENT",
     "SUMMARIZE",
     "WORK",
     "Asked",

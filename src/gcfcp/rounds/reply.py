@@ -38,6 +38,12 @@ WORK: Mapping[str, Work] = MappingProxyType({protocol.SUMMARIZE: _summary, proto
 
 _LOG = logging.getLogger("gcfcp")
 
+SILENT = logging.getLogger("gcfcp.silent")
+"""A log that nobody reads, for sites whose carrier lets the server read their logs. What it would
+have told is in the journal of the ledger."""
+SILENT.addHandler(logging.NullHandler())
+SILENT.propagate = False
+
 
 def respond(
     record: Record,

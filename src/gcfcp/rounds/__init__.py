@@ -15,7 +15,8 @@ in and the reply out (`respond`), and decides nothing. The server's half is `gcf
 | `ledger`   | one frozen answer for each data set and question, on disk at the site        |
 | `site`     | a site, and how it answers a question                                        |
 | `settings` | a question and a site from plain settings, for sites that write no Python    |
-| `site_file` | a site in a file of its own                                                 |
+| `site_file` | a site in a file of settings                                                |
+| `own`      | a site from a function of its own, in a file at the site                     |
 | `protocol` | requests and replies, as named values or as bytes                            |
 | `reply`    | a site's end of a carrier: a message in, an answer or a code out             |
 """
@@ -23,6 +24,7 @@ in and the reply out (`respond`), and decides nothing. The server's half is `gcf
 from gcfcp.rounds.codes import FROM_CLIENTS, Code, Refusal
 from gcfcp.rounds.ledger import Asked, Entry, Ledger, default_directory
 from gcfcp.rounds.names import file_stem
+from gcfcp.rounds.own import own_site
 from gcfcp.rounds.policy import Policy
 from gcfcp.rounds.protocol import (
     AUDIT,
@@ -66,6 +68,7 @@ __all__ = [
     "differences",
     "file_stem",
     "number",
+    "own_site",
     "pack",
     "question_of",
     "read_reply",

@@ -103,6 +103,8 @@ def test_a_command_asks_for_no_library_that_it_does_not_need(files, tmp_path, li
 PROGRAMS = [
     ("flwr", "flower", "import gcfcp.flower"),
     ("flwr", "flower", "import gcfcp; gcfcp.flower"),
+    ("nvflare", "nvflare", "import gcfcp; gcfcp.nvflare"),
+    ("vantage6", "vantage6", "import gcfcp; gcfcp.vantage6"),
     (
         "matplotlib",
         "cli",

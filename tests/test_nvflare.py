@@ -38,6 +38,19 @@ EXAMPLE = Path(__file__).parents[1] / "examples/nvflare/three_hospitals.py"
 sys.path.insert(0, str(EXAMPLE.parent))
 
 LETTER = {"request": "x"}  # Any message.
+OWN_SITE = """
+from pathlib import Path
+from carried import QUESTION
+import numpy as np
+from gcfcp.rounds import Ledger, Policy, Records, Site
+
+def read(question):
+    return np.arange(60.0), np.column_stack([np.ones(60), np.arange(60) > 30])
+
+def site(settings):
+    ledger = Ledger(Path(__file__).parent / "ledger")
+    return Site(settings["client"], Policy(QUESTION), ledger, Records("2026Q4", read))
+"""
 
 
 # --- in the simulator ----------------------------------------------------------------------------
@@ -203,9 +216,13 @@ def test_a_site_can_allow_this_class_alone(tmp_path: Path) -> None:
 
 def context_of(local: Path, name: str = "hospital-a") -> Any:
     """The context of a site whose directory `local` is given."""
-    workspace = SimpleNamespace(get_site_config_dir=lambda: str(local))
+    workspace = SimpleNamespace(
+        get_site_config_dir=lambda: str(local), get_run_dir=lambda job: str(local.parent / job)
+    )
     engine = SimpleNamespace(get_workspace=lambda: workspace)
-    return SimpleNamespace(get_identity_name=lambda: name, get_engine=lambda: engine)
+    return SimpleNamespace(
+        get_identity_name=lambda: name, get_engine=lambda: engine, get_job_id=lambda: "job"
+    )
 
 
 def ask(local: Path, content: Any, **headers: Any) -> dict[str, Any]:
@@ -252,6 +269,21 @@ def test_nothing_in_a_task_reaches_the_policy_or_the_data(tmp_path: Path) -> Non
     # Another question about the same records is refused, whatever its task says.
     second = Request(gcfcp.rounds.Question(QUESTION.groups, "column", min_count=11), "n")
     assert ask(tmp_path, pack(second.to_record() | other))["code"] == Code.MIN_COUNT_DIFFERS
+
+
+def test_a_sites_own_file_is_not_taken_from_a_job(tmp_path: Path) -> None:
+    """A site's own Python lies at the site; one that a job has brought is not loaded."""
+    local, job = tmp_path / "local", tmp_path / "job/app/custom"
+    (local / "gcfcp").mkdir(parents=True)
+    job.mkdir(parents=True)
+    for folder in (local / "gcfcp", job):
+        (folder / "my_site.py").write_text(OWN_SITE)
+    file = local / "gcfcp/hospital-a.toml"
+    file.write_text('site = "my_site.py:site"\n')
+    reply = ask(local, request_of())
+    assert (reply["client"], "payload" in reply) == ("hospital-a", True)
+    file.write_text(f"site = {json.dumps(str(job / 'my_site.py') + ':site')}\n")
+    assert ask(local, request_of())["code"] == Code.SITE_NOT_SET_UP
 
 
 # --- the carrier ---------------------------------------------------------------------------------

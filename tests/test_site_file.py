@@ -73,6 +73,21 @@ def test_a_bad_file_is_named(folder, text, message):
         read_settings(folder / "nothing.toml")
 
 
+def test_a_function_of_the_sites_own_can_make_the_site(folder):
+    (folder / "my_site.py").write_text(
+        "from gcfcp.rounds import site_of, Ledger\n"
+        "from pathlib import Path\n"
+        "def site(settings):\n"
+        "    kept = {k: v for k, v in settings.items() if k not in ('site', 'client', 'ledger')}\n"
+        "    name, ledger = settings['client'] + ' (own)', Ledger(Path(settings['ledger']))\n"
+        "    return site_of(kept, name, ledger)\n"
+    )
+    (folder / "site.toml").write_text(SITE + 'site = "my_site.py:site"\n')
+    assert read_site(folder / "site.toml").client == "hospital-a (own)"
+    with pytest.raises(gcfcp.GCFCPError, match="a directory that the server writes to"):
+        read_site(folder / "site.toml", foreign=[folder])
+
+
 def test_a_file_can_be_checked(folder, capsys):
     assert main([str(folder / "site.toml")]) == 0
     out = capsys.readouterr().out

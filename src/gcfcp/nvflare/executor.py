@@ -43,11 +43,11 @@ class SiteExecutor(Executor):  # type: ignore[misc]  # FLARE has no types.
 
 def _site_of(fl_ctx: FLContext) -> Site:
     """The site that its own file describes."""
-    name = fl_ctx.get_identity_name()
-    file = site_file(fl_ctx.get_engine().get_workspace().get_site_config_dir(), name)
+    name, workspace = fl_ctx.get_identity_name(), fl_ctx.get_engine().get_workspace()
+    file = site_file(workspace.get_site_config_dir(), name)
     if not file.is_file():
         raise GCFCPError(f"{file} is missing: it says what {name} answers")
-    return read_site(file, name)
+    return read_site(file, name, [workspace.get_run_dir(fl_ctx.get_job_id())])
 
 
 def site_file(local: str, name: str) -> Path:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 ENV = ".venv"  # The environment of all tasks but those that are named in ENVIRONMENTS.
+BLOCKS = "tests/test_docs.py::test_every_block_runs"  # The code of a page of the documentation.
 
 # name -> (what it does, the extra it needs or none, the commands it runs)
 TASKS: dict[str, tuple[str, str, list[list[str]]]] = {
@@ -34,12 +35,12 @@ TASKS: dict[str, tuple[str, str, list[list[str]]]] = {
     "nvflare": (
         "three sites in the simulator of NVIDIA FLARE (installs it, 500 MB)",
         "nvflare-test",
-        [["pytest", "-n0", "tests/test_nvflare.py"]],
+        [["pytest", "-n0", "tests/test_nvflare.py", f"{BLOCKS}[docs/nvflare.md]"]],
     ),
     "vantage6": (
         "three nodes of vantage6, and its image (installs it, 600 MB)",
         "vantage6-test",
-        [["pytest", "-n0", "tests/test_vantage6.py"]],
+        [["pytest", "-n0", "tests/test_vantage6.py", f"{BLOCKS}[docs/vantage6.md]"]],
     ),
     "bench": (
         "gcfcp and its peers side by side (--quick: under a minute)",

@@ -271,6 +271,24 @@ def test_nothing_in_a_task_reaches_the_policy_or_the_data(tmp_path: Path) -> Non
     assert ask(tmp_path, pack(second.to_record() | other))["code"] == Code.MIN_COUNT_DIFFERS
 
 
+def test_the_log_of_a_site_has_codes_and_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """FLARE streams logs to the server."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/calibration.csv").write_text(f"age,score\n40,{SECRET}x\n")
+    write_site(tmp_path / "gcfcp/hospital-a.toml", tmp_path / "site")
+    with caplog.at_level("DEBUG"):
+        ask(tmp_path, request_of())
+        write_site(tmp_path / "gcfcp/hospital-a.toml", tmp_path / "site", data="nothing.csv")
+        ask(tmp_path, request_of())
+        (tmp_path / "gcfcp/hospital-a.toml").write_text("[")
+        ask(tmp_path, request_of())
+    found = [record.getMessage() for record in caplog.records]
+    refused = [Code.DATA_REFUSED, Code.DATA_REFUSED, Code.SITE_NOT_SET_UP]
+    assert found == [f"gcfcp: {code}" for code in refused]
+
+
 def test_a_sites_own_file_is_not_taken_from_a_job(tmp_path: Path) -> None:
     """A site's own Python lies at the site; one that a job has brought is not loaded."""
     local, job = tmp_path / "local", tmp_path / "job/app/custom"

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # For the data of the examples.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
 
 from hospitals import GROUPS, HOSPITALS, make_site, show, site_file
 from nvflare.recipe import SimEnv

@@ -38,11 +38,11 @@ WORK: Mapping[str, Work] = MappingProxyType({protocol.SUMMARIZE: _summary, proto
 
 _LOG = logging.getLogger("gcfcp")
 
-SILENT = logging.getLogger("gcfcp.silent")
+SILENT = logging.Logger("gcfcp.silent")
 """A log that nobody reads, for sites whose carrier lets the server read their logs. What it would
 have told is in the journal of the ledger."""
-SILENT.addHandler(logging.NullHandler())
-SILENT.propagate = False
+# It is not one of the loggers that a carrier finds by name and sets up as it likes.
+SILENT.disabled = True
 
 
 def respond(

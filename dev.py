@@ -3,7 +3,8 @@
 
 Needs nothing but Python 3.11 or later. The first use makes a private environment in .venv beside
 this file (so nothing is installed into the system, and PEP 668 has nothing to object to) and
-installs the package there; later uses start at once.
+installs the package there; later uses start at once. NVIDIA FLARE and vantage6 need other versions
+of the same libraries, so each has an environment of its own, such as .venv-nvflare.
 
 Every task runs in the directory of this file, wherever it is started: paths are taken from there.
 """
@@ -18,8 +19,8 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
-ENV = ROOT / ".venv"
-BIN = ENV / ("Scripts" if os.name == "nt" else "bin")
+ENV = ".venv"  # The environment of all tasks but those that are named in ENVIRONMENTS.
+BLOCKS = "tests/test_docs.py::test_every_block_runs"  # The code of a page of the documentation.
 
 # name -> (what it does, the extra it needs or none, the commands it runs)
 TASKS: dict[str, tuple[str, str, list[list[str]]]] = {
@@ -30,6 +31,16 @@ TASKS: dict[str, tuple[str, str, list[list[str]]]] = {
         "1,000 clients in Flower's simulation (installs Ray, 220 MB)",
         "test,flower-sim",
         [["pytest", "-n0", "tests/test_flower_simulation.py"]],
+    ),
+    "nvflare": (
+        "three sites in the simulator of NVIDIA FLARE (installs it, 500 MB)",
+        "nvflare-test",
+        [["pytest", "-n0", "tests/test_nvflare.py", f"{BLOCKS}[docs/nvflare.md]"]],
+    ),
+    "vantage6": (
+        "three nodes of vantage6, and its image (installs it, 600 MB)",
+        "vantage6-test",
+        [["pytest", "-n0", "tests/test_vantage6.py", f"{BLOCKS}[docs/vantage6.md]"]],
     ),
     "bench": (
         "gcfcp and its peers side by side (--quick: under a minute)",
@@ -63,19 +74,28 @@ TASKS: dict[str, tuple[str, str, list[list[str]]]] = {
     ),
 }
 
+# Where what a task needs cannot be installed beside the rest. If it cannot be installed at all, for
+# example because there is no version of it for this Python, the task is skipped and says so.
+ENVIRONMENTS = {"nvflare": ".venv-nvflare", "vantage6": ".venv-vantage6"}
+
+
+def _bin(environment: str) -> Path:
+    """The directory of an environment's programs."""
+    return ROOT / environment / ("Scripts" if os.name == "nt" else "bin")
+
 
 def _stop(message: str) -> None:
     sys.exit(f"dev.py: {message}")
 
 
-def _pip() -> list[str]:
+def _pip(environment: str) -> list[str]:
     """The environment's own pip, or this Python's pip aimed at it (Debian without python3-venv)."""
-    python = str(BIN / "python")
-    if not (BIN / "python").exists():
+    python = str(_bin(environment) / "python")
+    if not Path(python).exists():
         try:
-            venv.EnvBuilder(with_pip=True).create(ENV)
+            venv.EnvBuilder(with_pip=True).create(ROOT / environment)
         except (Exception, SystemExit):
-            venv.EnvBuilder(with_pip=False, clear=True).create(ENV)
+            venv.EnvBuilder(with_pip=False, clear=True).create(ROOT / environment)
     for pip in ([python, "-m", "pip"], [sys.executable, "-m", "pip", "--python", python]):
         if subprocess.run([*pip, "--version"], capture_output=True).returncode == 0:
             return pip
@@ -83,18 +103,22 @@ def _pip() -> list[str]:
     raise AssertionError
 
 
-def _install(extra: str) -> None:
-    """Install the package with its extra, if any, unless this very pyproject was installed."""
-    stamp = ENV / f"installed-{extra or 'alone'}"
+def _install(extra: str, environment: str) -> str:
+    """Install the package with its extra, if any, unless this very pyproject was installed.
+
+    Returns the command if it failed, and an empty text otherwise.
+    """
+    stamp = ROOT / environment / f"installed-{extra or 'alone'}"
     wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
     if stamp.exists() and stamp.read_text() == wanted:
-        return
+        return ""
     suffix = f"[{extra}]" if extra else ""
-    print(f"Installing gcfcp{suffix} into {ENV} (once) ...", flush=True)
-    command = [*_pip(), "install", "--quiet", "--editable", f"{ROOT}{suffix}"]
+    print(f"Installing gcfcp{suffix} into {ROOT / environment} (once) ...", flush=True)
+    command = [*_pip(environment), "install", "--quiet", "--editable", f"{ROOT}{suffix}"]
     if subprocess.run(command).returncode:
-        _stop(f"the installation failed; the command was: {' '.join(command)}")
+        return " ".join(command)
     stamp.write_text(wanted)
+    return ""
 
 
 def main(arguments: list[str]) -> int:
@@ -104,12 +128,19 @@ def main(arguments: list[str]) -> int:
         lines = [f"  python3 dev.py {name:10}  {what}" for name, (what, _, _) in TASKS.items()]
         print("usage:", *lines, sep="\n")
         return 0 if not arguments else 2
-    _, extra, commands = TASKS[arguments[0]]
-    _install(extra)
+    task = arguments[0]
+    _, extra, commands = TASKS[task]
+    environment = ENVIRONMENTS.get(task, ENV)
+    if failed := _install(extra, environment):
+        if task not in ENVIRONMENTS:
+            _stop(f"the installation failed; the command was: {failed}")
+        print(f"dev.py: {task} is SKIPPED: it cannot be installed here; the command was: {failed}")
+        return 0
     for command in commands:
         # Only a single command can take the caller's own arguments.
         given = arguments[1:] if len(commands) == 1 else []
-        code = subprocess.run([str(BIN / command[0]), *command[1:], *given], cwd=ROOT).returncode
+        program = str(_bin(environment) / command[0])
+        code = subprocess.run([program, *command[1:], *given], cwd=ROOT).returncode
         if code:
             return code
     return 0

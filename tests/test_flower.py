@@ -32,6 +32,7 @@ from hypothesis import strategies as st
 import gcfcp
 from flower_grid import InProcessGrid, InProcessNode
 from gcfcp import GCFCPError
+from gcfcp.carriers import exchange, store
 from gcfcp.flower import (
     Code,
     Policy,
@@ -40,16 +41,13 @@ from gcfcp.flower import (
     Terms,
     client_app,
     conduct,
-    exchange,
-    protocol,
     read_roster,
-    store,
 )
 from gcfcp.flower import app as ready
 from gcfcp.flower.__main__ import main as write_app
-from gcfcp.flower.protocol import Request
 from gcfcp.flower.roster import fingerprint
-from gcfcp.rounds import Ledger
+from gcfcp.rounds import Ledger, protocol
+from gcfcp.rounds.protocol import Request
 
 GROUPS = gcfcp.Groups(["all", "young", "rural"])
 SCORE = "column"
@@ -407,6 +405,52 @@ def test_late_joiners_and_nodes_that_come_back_are_asked(tmp_path: Path) -> None
     conduct(grid, QUESTION, Target(0.1), Terms(10, min_clients=2), tmp_path, quiet)
     assert len(failures) == 2
     assert late.asked == 1
+    assert (tmp_path / "predictor.json").read_bytes() == by_files(
+        [summary_of(0), summary_of(1)], tmp_path
+    )
+
+
+def test_the_superlinks_word_that_a_node_is_lost_is_not_taken_for_another_clients(
+    tmp_path: Path,
+) -> None:
+    """Flower's replies for a lost node carry the number of the SuperLink as their sender."""
+    grid = grid_of(2)
+    lost: list[Message] = []
+
+    def killed(message: Message, context: Context) -> Message:
+        if lost:
+            return APP(message, context)
+        lost.append(Message(Error(5, "node unavailable"), reply_to=message))
+        lost[0].metadata.__dict__["_src_node_id"] = 1
+        return lost[0]
+
+    grid.nodes[100].handler = killed
+    lines: list[str] = []
+    conduct(grid, QUESTION, Target(0.1), Terms(10, min_clients=2), tmp_path, lines.append)
+    assert any("the connection was lost" in line for line in lines)
+    assert not any("speaks for another client" in line for line in lines)
+    assert (tmp_path / "predictor.json").read_bytes() == by_files(
+        [summary_of(0), summary_of(1)], tmp_path
+    )
+
+
+def test_a_node_that_is_back_before_flower_misses_it_is_asked_again(tmp_path: Path) -> None:
+    """Flower then says nothing, and delivers nothing again."""
+    grid = grid_of(2)
+    node = grid.nodes[100]
+    node.handler, node.started = None, "2026-11-18T00:00:00+00:00"
+    real, looks = grid.get_nodes, []
+
+    def get_nodes() -> Any:
+        looks.append(len(grid.sent))
+        if len(looks) == 3:  # The node was asked, has died, and is here again.
+            node.started, node.handler = "2026-11-18T00:01:00+00:00", APP
+            grid._waiting = {k: m for k, m in grid._waiting.items() if m not in grid.sent}
+        return real()
+
+    grid.get_nodes = get_nodes  # type: ignore[method-assign]
+    conduct(grid, QUESTION, Target(0.1), Terms(10, min_clients=2), tmp_path, quiet)
+    assert [m.metadata.dst_node_id for m in grid.sent] == [100, 101, 100]
     assert (tmp_path / "predictor.json").read_bytes() == by_files(
         [summary_of(0), summary_of(1)], tmp_path
     )
@@ -1103,6 +1147,27 @@ def test_a_site_cannot_claim_another_weight(tmp_path: Path, claimed: float | Non
     else:
         assert sorted(result.audit.shares) == [name_of(0), name_of(2)]
         assert any(e["code"] == "not-as-asked" for e in result.record["audits"])
+
+
+def test_a_sites_own_file_is_not_taken_from_an_app(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flower puts the directory of a run's app before all others on Python's path."""
+    from gcfcp.flower.app import app_directories, client
+
+    app, own = tmp_path / "app", tmp_path / "own"
+    assert write_app(["app", str(app)]) == 0
+    own.mkdir()
+    source = Path(__file__).parents[1] / "examples/flower/my_site.py"
+    question = Question(gcfcp.Groups(["all"]), gcfcp.scores.THR(), min_count=20)
+    monkeypatch.setattr(sys, "path", [str(app), *sys.path])
+    assert app_directories() == [app]
+    for directory, code in ((app, "site-not-set-up"), (own, "groups-not-allowed")):
+        (directory / "my_site.py").write_text(source.read_text())
+        (own / "groups.toml").write_text('all = "TRUE"\nold = "age > 65"\n')
+        node = {"site": f"{directory / 'my_site.py'}:site", "folder": str(own)}
+        assert ask(client, question, node)["code"] == code
+    assert str(app) not in sys.path
 
 
 # --- the ledger: one answer, whatever the server does ---------------------------------------------

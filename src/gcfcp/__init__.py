@@ -70,7 +70,7 @@ __all__ = [
 ]
 
 # Each of these adapters needs libraries that `import gcfcp` must not load.
-_ADAPTERS = ("flower", "plots", "sklearn")
+_ADAPTERS = ("flower", "nvflare", "plots", "sklearn", "vantage6")
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,12 @@ from importlib.util import find_spec
 from gcfcp.errors import GCFCPError
 
 # Names of packages that differ from the names of their modules.
-_PACKAGES = {"sklearn": "scikit-learn", "flwr": "Flower (flwr)"}
+_PACKAGES = {
+    "sklearn": "scikit-learn",
+    "flwr": "Flower (flwr)",
+    "nvflare": "NVIDIA FLARE (nvflare)",
+    "vantage6.algorithm.tools": "vantage6 (vantage6-algorithm-tools)",
+}
 
 
 class MissingLibraryError(GCFCPError, ImportError):
@@ -38,7 +43,9 @@ def needs(module: str, purpose: str, extra: str) -> None:
         import_module(module)
     except ImportError as error:
         package = _PACKAGES.get(module, module)
-        missing = isinstance(error, ModuleNotFoundError) and error.name == module
+        # If a package is missing, so is every module in it.
+        absent = error.name if isinstance(error, ModuleNotFoundError) else None
+        missing = absent is not None and f"{module}.".startswith(f"{absent}.")
         state = "is not installed" if missing else f"cannot be imported ({error!s:.200})"
         raise MissingLibraryError(
             f"{package} is needed for {purpose} and {state}: install gcfcp with its extra {extra} "

@@ -10,26 +10,33 @@ site can write:
 has answered (by default `gcfcp.rounds.default_directory`). The other keys are those of
 `gcfcp.rounds.settings`, which lists them with their defaults.
 
+A site that computes its scores in Python names a function of its own instead, and whatever keys
+that function reads:
+
+    flower-supernode ... --node-config 'site="/srv/gcfcp/my_site.py:site"'
+
+The function gets the node configuration and returns a `gcfcp.rounds.Site`. The file belongs to the
+site. The app that the server sends has no part in it.
+
 The run configuration of the server is in the pyproject.toml of the app directory, with its
 defaults.
 """
 
 from __future__ import annotations
 
+import sys
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gcfcp import checks, codec, rounds
-from gcfcp.calibration import MAX_ATOMS, mixture, parse_aggregates
-from gcfcp.errors import GCFCPError
+from gcfcp import carriers, rounds
+from gcfcp.carriers import Setup
 from gcfcp.flower import client as client_side
 from gcfcp.flower import server as server_side
 from gcfcp.flower.client import NodeConfig
-from gcfcp.flower.exchange import Terms
 from gcfcp.flower.roster import read_roster
-from gcfcp.flower.server import Target
-from gcfcp.rounds import Question, Site, number, question_of, text, whole
+from gcfcp.rounds import Site, own_site, text
 
 # A site's settings do not include these. A simulation of Flower adds the last two.
 _OWN_KEYS = frozenset({"client", "ledger", "partition-id", "num-partitions"})
@@ -37,48 +44,34 @@ _OWN_KEYS = frozenset({"client", "ledger", "partition-id", "num-partitions"})
 
 def site_of(node: NodeConfig) -> Site:
     """The site that a node configuration describes; a GCFCPError if something is wrong with it."""
+    if "site" in node:
+        return own_site(text(node, "site"), node, app_directories())
     settings = {key: value for key, value in node.items() if key not in _OWN_KEYS}
     return rounds.site_of(settings, client_side.name_of(node), client_side.ledger_of(node))
 
 
-def setup_of(run: Mapping[str, Any]) -> tuple[Question, Target, Terms, Path]:
+def app_directories() -> list[Path]:
+    """The directories on Python's path that hold an app which a server has sent.
+
+    Flower unpacks the app of a run and puts its directory before all others.
+    """
+    return [Path(entry) for entry in sys.path if entry and _is_app(Path(entry))]
+
+
+def _is_app(directory: Path) -> bool:
+    """Whether this directory holds an app of Flower."""
+    try:
+        table = tomllib.loads((directory / "pyproject.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    tool = table.get("tool")
+    flwr = tool.get("flwr") if isinstance(tool, dict) else None
+    return isinstance(flwr, dict) and "app" in flwr
+
+
+def setup_of(run: Mapping[str, Any]) -> Setup:
     """The question, the target, the terms and the output directory of a run configuration."""
-    target = Target(
-        alpha=number(run, "alpha", 0.1),
-        mixture=mixture.parse(str(run.get("mixture", "proportional")), codec.read),
-        merge=str(run.get("merge", "pool")),
-        rule=run.get("rule") or None,
-        confidence=number(run, "confidence", 0) or None,
-        correction=str(run.get("correction", "sharp")),
-        coreset=checks.flag("coreset", run.get("coreset", False)),
-        audit=checks.flag("audit", run.get("audit", False)),
-        max_share=number(run, "max-share", 0) or None,
-        allow_share=_split(str(run["allow-share"])) if run.get("allow-share") else (),
-        max_atoms=whole(run, "max-atoms", MAX_ATOMS) or None,
-    )
-    terms = Terms(
-        deadline=number(run, "deadline", 300),
-        min_clients=whole(run, "min-clients", 1),
-        missing=str(run.get("missing", "fail")),
-        clients=read_roster(run["clients"]) if run.get("clients") else None,
-        max_bytes=whole(run, "max-bytes", 64 * 2**20),
-        aggregates=_aggregates(run.get("aggregates", "")),
-    )
-    return question_of(run), target, terms, Path(text(run, "output"))
-
-
-def _aggregates(given: Any) -> dict[str, int | None]:
-    """The aggregates that may answer, from text such as "north=3,south". False allows none."""
-    if given is True:
-        raise GCFCPError(
-            'aggregates=true would believe any node: name them, such as aggregates = "north=3"'
-        )
-    return parse_aggregates(_split(given)) if given else {}
-
-
-def _split(text: str) -> tuple[str, ...]:
-    """The names in a text that has commas between them."""
-    return tuple(name.strip() for name in text.split(","))
+    return carriers.setup_of(run, read_roster)
 
 
 # Flower looks for these names in the source code, so they must be plain assignments.

@@ -73,7 +73,8 @@ _MEANINGS = {
     Code.LEDGER_UNUSABLE: "the site cannot read or write its ledger, and answers nothing without "
     "it: see its log",
     Code.AUDIT_NOT_ALLOWED: "the site has no audit data to offer",
-    Code.SITE_NOT_SET_UP: "the site's node configuration is incomplete or wrong: see its log",
+    Code.SITE_NOT_SET_UP: "the site's own configuration is incomplete or wrong: see its log, or "
+    "check its file there with python -m gcfcp.rounds",
     Code.DATA_REFUSED: "the site's data cannot be summarised: run gcfcp summarize there to see why",
     Code.FAILED: "something failed at the site: run gcfcp summarize there to see what",
     Code.NO_ANSWER: "there was no answer before the deadline",

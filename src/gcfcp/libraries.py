@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from gcfcp.errors import GCFCPError
 
 # Names of packages that differ from the names of their modules.
-_PACKAGES = {"sklearn": "scikit-learn", "flwr": "Flower (flwr)"}
+_PACKAGES = {"sklearn": "scikit-learn", "flwr": "Flower (flwr)", "Crypto": "pycryptodome"}
 
 
 class MissingLibraryError(GCFCPError, ImportError):

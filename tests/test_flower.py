@@ -32,6 +32,7 @@ from hypothesis import strategies as st
 import gcfcp
 from flower_grid import InProcessGrid, InProcessNode
 from gcfcp import GCFCPError
+from gcfcp.carriers import exchange, store
 from gcfcp.flower import (
     Code,
     Policy,
@@ -40,16 +41,13 @@ from gcfcp.flower import (
     Terms,
     client_app,
     conduct,
-    exchange,
-    protocol,
     read_roster,
-    store,
 )
 from gcfcp.flower import app as ready
 from gcfcp.flower.__main__ import main as write_app
-from gcfcp.flower.protocol import Request
 from gcfcp.flower.roster import fingerprint
-from gcfcp.rounds import Ledger
+from gcfcp.rounds import Ledger, protocol
+from gcfcp.rounds.protocol import Request
 
 GROUPS = gcfcp.Groups(["all", "young", "rural"])
 SCORE = "column"

@@ -641,21 +641,21 @@ def test_a_message_has_one_form(whole, step):
         (whole.got[step, here], lambda d: request_again(whole, step, here, d)),
     ):
         read(data)
-        version, header, body = codec.unpack_with_version(data, b"M", 1, "message")
+        version, header, body = codec.unpack_with_version(data, b"U", 1, "message")
         body = bytes(body)
         changed = [
-            codec.pack(b"M", 1, header | {"more": 1}, body),
-            codec.pack(b"M", 1, header | {"message": "other"}, body),
-            codec.pack(b"M", 1, header, body + b"\0"),
+            codec.pack(b"U", 1, header | {"more": 1}, body),
+            codec.pack(b"U", 1, header | {"message": "other"}, body),
+            codec.pack(b"U", 1, header, body + b"\0"),
             codec.pack(b"A", version, header, body),
             data + b"\0",
             b"",
         ]
         for key, value in header.items():
-            changed.append(codec.pack(b"M", 1, {k: v for k, v in header.items() if k != key}, body))
+            changed.append(codec.pack(b"U", 1, {k: v for k, v in header.items() if k != key}, body))
             odd = (None, [], {}, -1, 2**70, 1.5, "", "0" * 64, [value], str(value) + " ")
-            changed += [codec.pack(b"M", 1, header | {key: o}, body) for o in odd if o != value]
-        spaced = codec.pack(b"M", 1, header, body).replace(b'","', b'", "', 1)
+            changed += [codec.pack(b"U", 1, header | {key: o}, body) for o in odd if o != value]
+        spaced = codec.pack(b"U", 1, header, body).replace(b'","', b'", "', 1)
         changed.append(spaced)
         for bad in changed:
             with pytest.raises(GCFCPError):
@@ -706,6 +706,6 @@ def test_a_state_keeps_its_secrets_to_itself(whole):
         assert repr(secret) not in repr(state)
         assert not any(secret in data for data in (*whole.sent.values(), *whole.got.values()))
     with pytest.raises(GCFCPError, match="kind b'P'"):
-        codec.unpack(state.to_bytes(), b"M", 1, "it")
+        codec.unpack(state.to_bytes(), b"U", 1, "it")
     with pytest.raises(GCFCPError, match="damaged"):
         secure.State.from_bytes(state.to_bytes()[:-1] + b"\0")

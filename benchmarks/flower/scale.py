@@ -73,7 +73,8 @@ def over_the_grid(count: int) -> dict[str, Any]:
     from flwr.app import ConfigRecord, Message, RecordDict
 
     from flower_grid import InProcessGrid, InProcessNode
-    from gcfcp.flower import Question, Target, Terms, conduct, protocol
+    from gcfcp.flower import Question, Target, Terms, conduct
+    from gcfcp.rounds import protocol
     from gcfcp.summary import ClientSummary
 
     class Forgetful(InProcessGrid):

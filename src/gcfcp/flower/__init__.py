@@ -4,8 +4,8 @@ In one round the server sends every client a question (groups, score, delta and 
 (a random text that belongs to this request only). Each client checks that it has agreed to this
 very question, and replies with the bytes of its summary. A second round, which is optional, sends
 out the predictor and brings back the counts of an audit. What a site agrees to and what it has
-answered is the matter of `gcfcp.rounds`. Flower carries the bytes; this package opens no connection
-itself.
+answered is the matter of `gcfcp.rounds`, and what a round is that of `gcfcp.carriers`. Flower
+carries the messages; this package opens no connection itself.
 
     question = Question(groups, THR())
     app = client_app(load, policy=Policy(question))             # at a site
@@ -15,15 +15,13 @@ A site can also take part without writing Python. `gcfcp.flower.app` holds both 
 the configurations of the node and of the run set them up. `python -m gcfcp.flower app DIRECTORY`
 writes an app directory for `flwr run`. The guide is docs/flower.md.
 
-| module     | what it is for                                                              |
-|------------|-----------------------------------------------------------------------------|
-| `protocol` | requests and replies                                                        |
-| `client`   | a site's replies, which give nothing away but the answer or a code          |
-| `roster`   | which public key may speak for which client                                 |
-| `exchange` | asks all clients, waits until a deadline, and accounts for every one        |
-| `store`    | keeps the round on disk, so that a new run asks only those that are missing |
-| `server`   | checks every answer, calibrates, audits, and writes a record of the round   |
-| `app`      | the app that is ready to use                                                |
+| module    | what it is for                                 |
+|-----------|------------------------------------------------|
+| `client`  | a site as a ClientApp                          |
+| `carrier` | Flower's messages as letters and replies       |
+| `roster`  | which public key may speak for which client    |
+| `server`  | a round as a ServerApp                         |
+| `app`     | the app that is ready to use                   |
 
 Flower comes with the extra flower. Nothing else in gcfcp imports it.
 """
@@ -32,10 +30,10 @@ from gcfcp.libraries import needs as _needs
 
 _needs("flwr", "gcfcp.flower", "flower")
 
+from gcfcp.carriers import Result, Target, Terms
 from gcfcp.flower.client import client_app
-from gcfcp.flower.exchange import Terms
 from gcfcp.flower.roster import read_roster
-from gcfcp.flower.server import Result, Target, conduct, server_app
+from gcfcp.flower.server import conduct, server_app
 from gcfcp.rounds import Code, Policy, Question, Site
 
 __all__ = [

@@ -1,16 +1,13 @@
-"""A site's side of a round: a message comes in, and an answer or a code goes out.
+"""A site as a ClientApp of Flower.
 
-What a site answers is decided in `gcfcp.rounds`: its policy pins the question, and its ledger keeps
-the one answer. This module takes the question out of a message and puts the answer into a reply.
-
-Any exception in here, also one from the site's own code, becomes one of the fixed codes. Neither
-the reply nor the log holds the text of an exception, because it may quote a value of the data.
+What a site answers is decided in `gcfcp.rounds`: its policy pins the question, its ledger keeps the
+one answer, and whatever goes wrong becomes a code. This module makes a site from its functions and
+its node configuration, and moves messages.
 """
 
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from os import PathLike
@@ -22,21 +19,17 @@ from flwr.clientapp import ClientApp
 
 from gcfcp import checks
 from gcfcp.errors import GCFCPError
-from gcfcp.flower import protocol
-from gcfcp.flower.protocol import Request
 from gcfcp.prediction import Predictor
 from gcfcp.rounds import (
-    Code,
+    RECORD,
+    WORK,
     Ledger,
     Policy,
     Question,
     Records,
-    Refusal,
     Site,
-    answer_audit,
-    answer_summary,
-    code_of,
     default_directory,
+    respond,
     text,
 )
 
@@ -153,54 +146,25 @@ def ledger_of(
 def app_of(site_of: Callable[[NodeConfig], Site]) -> ClientApp:
     """A ClientApp for the site that `site_of` makes of the node configuration, at every request."""
     app = ClientApp()
-
-    # Only node_config belongs to the site. run_config comes from the server and is not read.
-    @app.query(protocol.SUMMARIZE)
-    def summarize(message: Message, context: Context) -> Message:
-        return _reply(message, context.node_config, site_of, _summary)
-
-    @app.query(protocol.AUDIT)
-    def audit(message: Message, context: Context) -> Message:
-        return _reply(message, context.node_config, site_of, _audit)
-
+    for action in WORK:
+        app.query(action)(_handler(action, site_of))
     return app
 
 
-Work = Callable[[Request, Site], bytes]
-"""A function that makes the bytes of an answer."""
+def _handler(
+    action: str, site_of: Callable[[NodeConfig], Site]
+) -> Callable[[Message, Context], Message]:
+    """A function that answers messages which ask for this action."""
 
+    # Only node_config belongs to the site. run_config comes from the server and is not read.
+    def answer(message: Message, context: Context) -> Message:
+        content = message.content.get(RECORD) if message.has_content() else None
+        record = respond(
+            content if isinstance(content, ConfigRecord) else {},
+            partial(site_of, context.node_config),
+            action=action,
+            log=_log,
+        )
+        return Message(RecordDict({RECORD: ConfigRecord(record)}), reply_to=message)
 
-def _summary(request: Request, site: Site) -> bytes:
-    return answer_summary(site, request.question)
-
-
-def _audit(request: Request, site: Site) -> bytes:
-    return answer_audit(site, request.question, request.predictor)
-
-
-def _reply(
-    message: Message, node: NodeConfig, site_of: Callable[[NodeConfig], Site], work: Work
-) -> Message:
-    """The reply to a message: the bytes that `work` makes, or a code if anything fails."""
-    nonce = client = ""
-    stage = Code.BAD_REQUEST
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # A warning may quote data, and would be logged.
-            request = Request.from_record(message.content[protocol.RECORD])
-            nonce, stage = request.nonce, Code.SITE_NOT_SET_UP
-            site = site_of(node)
-            client, stage = site.client, Code.FAILED
-            payload = work(request, site)
-        _log.info("gcfcp: %s answers with %d bytes", client, len(payload))
-        record = protocol.answer(nonce, client, payload)
-    except BaseException as error:  # A site's code may even call sys.exit("score 0.37").
-        code = code_of(error) if stage == Code.FAILED else stage
-        # The name of an exception's class comes from source code and can be logged. Its text may
-        # hold data, unless only the configuration has been read so far.
-        what = str(error) if stage == Code.SITE_NOT_SET_UP else type(error).__name__
-        if isinstance(error, Refusal) and error.detail:
-            what = error.detail
-        _log.error("gcfcp: %s gives no answer: %s (%s)", client or "this node", code, what)
-        record = protocol.refusal(nonce, client, code)
-    return Message(RecordDict({protocol.RECORD: ConfigRecord(record)}), reply_to=message)
+    return answer

@@ -1,4 +1,4 @@
-"""The roster: a file that says which public key of a node belongs to which client.
+"""The roster of a deployment of Flower: which public key of a node belongs to which client.
 
     [clients]
     hospital-a = "hospital-a.pub"           # An OpenSSH public key, relative to this file.
@@ -13,12 +13,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import tomllib
-from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 
-from gcfcp import checks, codec
+from gcfcp import carriers, codec
 from gcfcp.errors import GCFCPError
 
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
@@ -48,28 +46,11 @@ def fingerprint(public_key: bytes) -> str:
 
 def read_roster(path: str | PathLike[str]) -> dict[str, str]:
     """Read a roster file; the result maps each client to the fingerprint of its key."""
-    file = Path(path)
-    try:
-        table = tomllib.loads(codec.read(file).decode("utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise GCFCPError(f"roster {file} is not TOML: {error}") from None
-    clients = table.get("clients")
-    if not isinstance(clients, Mapping) or not clients or len(table) > 1:
-        raise GCFCPError(f'roster {file} needs one table, [clients], with lines NAME = "KEY.pub"')
-    roster: dict[str, str] = {}
-    for name, key in clients.items():
-        checks.name("client", name)
-        if not isinstance(key, str):
-            raise GCFCPError(f"roster {file}: the key of {name!r} is not a string")
-        roster[name] = key if _FINGERPRINT.fullmatch(key) else _of_file(file, name, key)
-    if len(set(roster.values())) < len(roster):
-        raise GCFCPError(f"roster {file} gives one key to two clients: each needs a key of its own")
-    return roster
+    return carriers.read_roster(path, _key)
 
 
-def _of_file(roster: Path, client: str, key: str) -> str:
-    """The fingerprint of the key in a file, whose path is relative to the roster."""
-    try:
-        return fingerprint(codec.read(roster.parent / key))
-    except GCFCPError as error:
-        raise GCFCPError(f"roster {roster}: {client!r}: {error}") from None
+def _key(roster: Path, text: str) -> str:
+    """A fingerprint, or that of the key in a file, whose path is relative to the roster."""
+    if _FINGERPRINT.fullmatch(text):
+        return text
+    return fingerprint(codec.read(roster.parent / text))

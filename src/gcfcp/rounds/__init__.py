@@ -1,7 +1,7 @@
 """A site that is asked: what it has agreed to answer, what it has answered, and the answer itself.
 
-All of this belongs to the site and to no carrier. A carrier such as `gcfcp.flower` moves the bytes
-of a question in and those of an answer out, and turns what is raised here into a code.
+All of this belongs to the site and to no carrier. A carrier such as `gcfcp.flower` moves a message
+in and the reply out (`respond`), and decides nothing. The server's half is `gcfcp.carriers`.
 
     site = Site("hospital-a", Policy(question), Ledger(directory), Records("2026Q4", load))
     answer_summary(site, question)          # bytes, or a Refusal
@@ -15,18 +15,35 @@ of a question in and those of an answer out, and turns what is raised here into 
 | `ledger`   | one frozen answer for each data set and question, on disk at the site        |
 | `site`     | a site, and how it answers a question                                        |
 | `settings` | a question and a site from plain settings, for sites that write no Python    |
+| `protocol` | requests and replies, as named values or as bytes                            |
+| `reply`    | a site's end of a carrier: a message in, an answer or a code out             |
 """
 
 from gcfcp.rounds.codes import FROM_CLIENTS, Code, Refusal
 from gcfcp.rounds.ledger import Asked, Entry, Ledger, default_directory
 from gcfcp.rounds.names import file_stem
 from gcfcp.rounds.policy import Policy
+from gcfcp.rounds.protocol import (
+    AUDIT,
+    RECORD,
+    SUMMARIZE,
+    Record,
+    Request,
+    pack,
+    read_reply,
+    unpack,
+)
 from gcfcp.rounds.question import NamedScore, Question, differences, score_of
+from gcfcp.rounds.reply import WORK, respond, respond_to_bytes
 from gcfcp.rounds.settings import number, question_of, site_of, split, text, whole
 from gcfcp.rounds.site import Records, Site, answer_audit, answer_summary, code_of
 
 __all__ = [
+    "AUDIT",
     "FROM_CLIENTS",
+    "RECORD",
+    "SUMMARIZE",
+    "WORK",
     "Asked",
     "Code",
     "Entry",
@@ -34,8 +51,10 @@ __all__ = [
     "NamedScore",
     "Policy",
     "Question",
+    "Record",
     "Records",
     "Refusal",
+    "Request",
     "Site",
     "answer_audit",
     "answer_summary",
@@ -44,10 +63,15 @@ __all__ = [
     "differences",
     "file_stem",
     "number",
+    "pack",
     "question_of",
+    "read_reply",
+    "respond",
+    "respond_to_bytes",
     "score_of",
     "site_of",
     "split",
     "text",
+    "unpack",
     "whole",
 ]

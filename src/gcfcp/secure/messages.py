@@ -1,6 +1,6 @@
 """What travels in a secure sum, as bytes: every message is one container and is read strictly.
 
-A message is a container of `codec`, of kind b"M" and format version 1. Its header says which
+A message is a container of `codec`, of kind b"U" and format version 1. Its header says which
 message it is (`message`), to which sum it belongs (`sum`) and, after the roster, to which roster
 (`roster`). Sites are named once, in the roster; afterwards a site is its position there, from 0.
 Lists of positions ascend. Digits are hexadecimal, in small letters.
@@ -61,7 +61,7 @@ MAX_LENGTH = 2**22
 LIMIT = 2**43
 """A number of a site lies below this. The sum of `MAX_SITES` of them lies below 2^53."""
 
-_KIND, _VERSION = b"M", 1
+_KIND, _VERSION = b"U", 1
 
 
 def pack(message: str, header: dict[str, Any], body: bytes = b"") -> bytes:

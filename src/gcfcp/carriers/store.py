@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from gcfcp import codec
+from gcfcp.carriers.carrier import Node
+from gcfcp.carriers.exchange import Outcome
 from gcfcp.errors import GCFCPError
-from gcfcp.flower.exchange import Node, Outcome
 from gcfcp.rounds import Question, file_stem
 
 
@@ -75,7 +76,7 @@ class Store:
         codec.write(self.summaries / file_name(client), data, sync=False)
         line = {
             "client": client,
-            "node": outcome.node.number if outcome.node else None,
+            "node": outcome.node.id if outcome.node else None,
             "key": outcome.node.key if outcome.node else None,
             "asked": outcome.asked,
             "received": outcome.received,
@@ -125,7 +126,7 @@ class Store:
         for line in codec.read(self._journal).splitlines():
             try:
                 entry = json.loads(line)
-                node = None if entry["node"] is None else Node(int(entry["node"]), entry["key"])
+                node = None if entry["node"] is None else Node(str(entry["node"]), entry["key"])
                 yield Outcome(
                     client=str(entry["client"]),
                     node=node,

@@ -18,12 +18,12 @@
 | `influence`   | how much each client moves each threshold                                  |
 | `unseen`      | how each site would fare if it took no part                                |
 | `screening`   | which clients have scores that are distributed unlike all others           |
-| `aggregators` | `merge`: one summary for several clients                                   |
+| `aggregators` | `merge` and `add`: one summary for several clients                         |
 """
 
 from gcfcp.calibration import mixture
 from gcfcp.calibration.admission import MAX_ATOMS, Admission, LargestShare, parse_aggregates
-from gcfcp.calibration.aggregators import merge
+from gcfcp.calibration.aggregators import add, merge
 from gcfcp.calibration.clients import (
     SUMMARIES,
     Kind,
@@ -67,6 +67,7 @@ __all__ = [
     "Problem",
     "Screening",
     "UnseenSite",
+    "add",
     "calibrate",
     "cells_of",
     "fit_shape",

@@ -87,7 +87,7 @@ from gcfcp.calibration.correction import (
     correction_of,
 )
 from gcfcp.calibration.mixture import Mixture
-from gcfcp.calibration.pooling import Pool, pool_of, recompressed
+from gcfcp.calibration.pooling import Pool, largest_delta, pool_of, recompressed
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups, imbalances
 from gcfcp.shape import Shape, as_shape
@@ -339,6 +339,11 @@ def problem_of(
     ordered = in_order(summaries, admission)
     refuse_shape_parts(ordered)
     shape = _shape_for(ordered, shape)
+    if merge == "recompress" and ordered[0].grid is not None:
+        raise GCFCPError(
+            "merge='recompress' is not possible with a grid, whose counts add up as they are: use "
+            "merge='pool'"
+        )
     rule = _rule_for(ordered[0], rule, shape, confidence)
     if confidence is not None:
         confidence = _confidence_for(ordered[0], confidence, merge, correction)
@@ -361,7 +366,7 @@ def problem_of(
     slack = pool.by_atom(pool.cell_errors, weights.rate)
     atom, values, masses = _weighted(pool, weights)
     if merge == "recompress":
-        delta = max(s.delta for s in ordered) if delta is None else checks.delta(delta)
+        delta = largest_delta(ordered) if delta is None else checks.delta(delta)
         atom, values, masses, added = recompressed(
             atom, values, masses, ordered[0].representative, delta
         )

@@ -58,6 +58,7 @@ def provenance_of(calibration: Calibration) -> dict[str, Any]:
         "rule": calibration.rule,
         "by": calibration.by,
         "shape": calibration.used_shape and calibration.used_shape.fingerprint,
+        "grid": first.grid and first.grid.fingerprint,
         "confidence": calibration.confidence,
         "representative": first.representative,
         "model": first.model,

@@ -22,6 +22,7 @@ class Code(StrEnum):
     MIN_COUNT_DIFFERS = "min-count-differs"
     BY_DIFFERS = "by-differs"
     SHAPE_DIFFERS = "shape-differs"
+    GRID_DIFFERS = "grid-differs"
     ROUND_DIFFERS = "round-differs"
     QUESTIONS_USED_UP = "questions-used-up"
     AUDITS_USED_UP = "audits-used-up"
@@ -63,6 +64,7 @@ _MEANINGS = {
     Code.MIN_COUNT_DIFFERS: "the site has agreed to another min_count",
     Code.BY_DIFFERS: "the site has agreed to summaries by atom and not by group, or the reverse",
     Code.SHAPE_DIFFERS: "the site has agreed to another shape, or to none",
+    Code.GRID_DIFFERS: "the site has agreed to another grid, or to none",
     Code.ROUND_DIFFERS: "the site has agreed to another round, or to none",
     Code.QUESTIONS_USED_UP: "the site has answered another question about these records, and "
     "answers no further one",

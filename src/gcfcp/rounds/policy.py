@@ -3,8 +3,8 @@
 A server that could vary a single part of its question would read scores one by one: between two
 deltas the boundary of a cluster moves over one record, and the difference of two means is its
 score. So a policy pins every part of the question: groups, score and parameters, model, delta,
-representative, min_count, by, shape and round. How many of the agreed questions are answered about
-the same records is counted by the `ledger`.
+representative, min_count, by, shape, grid and round. How many of the agreed questions are answered
+about the same records is counted by the `ledger`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ _CODES = {
     "min_count": Code.MIN_COUNT_DIFFERS,
     "by": Code.BY_DIFFERS,
     "shape": Code.SHAPE_DIFFERS,
+    "grid": Code.GRID_DIFFERS,
     "round": Code.ROUND_DIFFERS,
 }
 _ORDER = list(_CODES)

@@ -12,6 +12,7 @@ from typing import Any
 
 from gcfcp import checks, scores
 from gcfcp.errors import GCFCPError
+from gcfcp.grid import Grid, as_grid
 from gcfcp.groups import Groups
 from gcfcp.shape import Shape, as_shape
 from gcfcp.summary import BY, ClientSummary
@@ -24,7 +25,7 @@ class Question:
     groups: The family of groups.
     score: A score of `gcfcp.scores`, another object with a name, or a name.
     model: A fingerprint of the model that the sites must confirm, or None.
-    delta: How fine the digests are; about delta / 2 clusters for each atom.
+    delta: How fine the digests are; about delta / 2 clusters for each atom. None with a grid.
     representative: "upper" or "mean".
     min_count: Nothing that stands for fewer records than this leaves a site. The default is 10 and
     not 1, because over a network nobody looks at a summary before it leaves.
@@ -32,17 +33,19 @@ class Question:
     more records than combinations of groups, and "atom" otherwise.
     shape: With by="group", the shape that the sites subtract from their scores, or None.
     round: The round that summaries and audits must name, such as "2026Q4", or None.
+    grid: The public grid on which the sites count their records, or None.
     """
 
     groups: Groups
     score: Any = None
     model: str | None = None
-    delta: float = 250
+    delta: float | None = 250
     representative: str = "upper"
     min_count: int = 10
     by: str | None = None
     shape: Shape | None = None
     round: str | None = None
+    grid: Grid | None = None
     parameters: Mapping[str, Any] = field(init=False)
     score_name: str = field(init=False)
 
@@ -55,8 +58,10 @@ class Question:
             checks.name("model", self.model)
         if self.round is not None:
             checks.name("round", self.round)
+        object.__setattr__(self, "grid", as_grid(self.grid))
         # As floats, 250 and 250.0 give the same bytes in a summary.
-        object.__setattr__(self, "delta", checks.delta(self.delta))
+        delta = checks.delta(self.delta) if self.grid is None else None
+        object.__setattr__(self, "delta", delta)
         object.__setattr__(self, "representative", checks.representative(self.representative))
         object.__setattr__(self, "min_count", checks.min_count(self.min_count))
         usual = "group" if self.min_count > 1 or self.shape is not None else "atom"
@@ -79,6 +84,7 @@ class Question:
             by=summary.by,
             shape=summary.shape,
             round=summary.round,
+            grid=summary.grid,
         )
 
     @property
@@ -93,6 +99,7 @@ class Question:
             "by": self.by,
             "shape": self.shape,
             "round": self.round,
+            "grid": self.grid,
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -108,6 +115,7 @@ class Question:
             "by": self.by,
             "shape": self.shape and self.shape.values,
             "round": self.round,
+            "grid": self.grid and self.grid.values,
         }
 
     @classmethod
@@ -115,6 +123,7 @@ class Question:
         """The question in plain values from any server; a GCFCPError if it makes no sense."""
         try:
             groups, shape = Groups.from_dict(data, "groups"), data.get("shape")
+            grid = data.get("grid")
             return cls(
                 groups=groups,
                 score=score_of(data["score"], data["parameters"]),
@@ -125,6 +134,7 @@ class Question:
                 by=data.get("by", "atom"),  # A server of 0.1.0 knows no other.
                 shape=None if shape is None else Shape.from_values(groups, shape),
                 round=data.get("round"),
+                grid=None if grid is None else Grid.from_values(grid),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise GCFCPError(f"this is not a question: {type(error).__name__}") from None
@@ -154,8 +164,8 @@ def differences(
 ) -> Iterator[tuple[str, Any, Any]]:
     """In what a question or a summary differs from the question that is wanted.
 
-    Each difference is (what, the value that was found, the value that is wanted). Of groups and
-    shapes the fingerprints are compared.
+    Each difference is (what, the value that was found, the value that is wanted). Of groups,
+    shapes and grids the fingerprints are compared.
     """
     theirs, ours = _parts(found), _parts(wanted)
     for what, value in theirs.items():
@@ -176,5 +186,6 @@ def _parts(asked: Question | ClientSummary) -> dict[str, Any]:
         "min_count": asked.min_count,
         "by": asked.by,
         "shape": None if asked.shape is None else asked.shape.fingerprint,
+        "grid": None if asked.grid is None else asked.grid.fingerprint,
         "round": asked.round,
     }

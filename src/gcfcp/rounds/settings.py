@@ -17,6 +17,7 @@ defaults, so that both sides can write down the same lines.
 | `min-count`      | the fewest records that a centroid may stand for                  | 10        |
 | `by`             | atom or group                                                     | (derived) |
 | `shape`          | by group: a shape or an earlier predictor, made of other records  | none      |
+| `grid`           | a grid file, or words such as uniform:0,1,64; none: digests       | none      |
 | `round`          | the round that summary and audit name, such as 2026Q4             | none      |
 | `absent`         | the groups that the site cannot have, with commas                 | none      |
 | `questions`      | how many different questions are answered about a data set        | 1         |
@@ -46,6 +47,7 @@ from numpy.random import Generator
 from gcfcp import checks, tables
 from gcfcp.audit import Audit
 from gcfcp.errors import GCFCPError
+from gcfcp.grid import Grid
 from gcfcp.groups import Groups
 from gcfcp.prediction import Predictor
 from gcfcp.rounds.ledger import Ledger
@@ -60,7 +62,7 @@ Settings = Mapping[str, Any]
 
 _QUESTION_KEYS = (
     *("groups", "score", "parameters", "model", "delta", "representative", "min-count"),
-    *("by", "shape", "round", "absent"),
+    *("by", "shape", "grid", "round", "absent"),
 )
 _SITE_KEYS = frozenset(
     {*_QUESTION_KEYS, "data", "summary", "questions", "dataset"}
@@ -85,6 +87,7 @@ def question_of(settings: Settings) -> Question:
         by=settings.get("by") or None,
         shape=Shape.load(text(settings, "shape")) if settings.get("shape") else None,
         round=settings.get("round") or None,
+        grid=Grid.parse(text(settings, "grid")) if settings.get("grid") else None,
     )
 
 

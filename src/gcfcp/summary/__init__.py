@@ -5,6 +5,7 @@
 | `client`     | `summarize`: makes a summary of scores and memberships        |
 | `cells`      | which counts may leave, so that small cells cannot be told    |
 | `withheld`   | the same for atoms: which records are not described           |
+| `counts`     | counts on a public grid: one vector, and the sum of sites     |
 | `summary`    | `ClientSummary`: the summary itself, and what must hold in it |
 | `disclosure` | what a summary tells about the records behind it              |
 | `layout`     | the bytes of a summary                                        |
@@ -29,12 +30,21 @@ from gcfcp.summary.client import (
     refuse_sources,
     summarize,
 )
+from gcfcp.summary.counts import (
+    CellCounter,
+    counts_of,
+    places_of,
+    rows_of,
+    summary_from_counts,
+    with_min_count,
+)
 from gcfcp.summary.disclosure import Disclosure
 from gcfcp.summary.summary import BY, ClientSummary
 
 __all__ = [
     "ALL",
     "BY",
+    "CellCounter",
     "ClientSummary",
     "Counted",
     "Disclosure",
@@ -43,11 +53,16 @@ __all__ = [
     "assemble_groups",
     "certain_groups",
     "counted",
+    "counts_of",
     "held_out",
+    "places_of",
     "possible_groups",
     "refuse_empty",
     "refuse_sources",
+    "rows_of",
     "signatures",
     "small_combinations",
     "summarize",
+    "summary_from_counts",
+    "with_min_count",
 ]

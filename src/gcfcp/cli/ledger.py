@@ -107,7 +107,10 @@ def _told(entry: dict[str, Any]) -> str:
     question = entry["question"]
     if entry["predictor"] is not None:
         return f"predictor {entry['predictor'][:8]}.., min_count {question['min_count']}"
+    if question["delta"] is not None:
+        how = f"delta {question['delta']:g}, {question['representative']}"
+    else:
+        how = "on a grid, in a secure sum" if question.get("secure") else "on a grid"
     return (
-        f"score {question['score']}, delta {question['delta']:g}, {question['representative']}, "
-        f"min_count {question['min_count']}, by {question['by']}"
+        f"score {question['score']}, {how}, min_count {question['min_count']}, by {question['by']}"
     )

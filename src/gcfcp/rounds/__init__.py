@@ -14,6 +14,8 @@ in and the reply out (`respond`), and decides nothing. The server's half is `gcf
 | `names`    | file names for whatever clients and data sets are called                     |
 | `ledger`   | one frozen answer for each data set and question, on disk at the site        |
 | `site`     | a site, and how it answers a question                                        |
+| `sums`     | a site's part in a secure sum                                                |
+| `steps`    | what a site keeps of a secure sum between two steps                          |
 | `settings` | a question and a site from plain settings, for sites that write no Python    |
 | `protocol` | requests and replies, as named values or as bytes                            |
 | `reply`    | a site's end of a carrier: a message in, an answer or a code out             |
@@ -26,6 +28,7 @@ from gcfcp.rounds.policy import Policy
 from gcfcp.rounds.protocol import (
     AUDIT,
     RECORD,
+    SUM,
     SUMMARIZE,
     Record,
     Request,
@@ -37,11 +40,13 @@ from gcfcp.rounds.question import NamedScore, Question, differences, score_of
 from gcfcp.rounds.reply import WORK, respond, respond_to_bytes
 from gcfcp.rounds.settings import number, question_of, site_of, split, text, whole
 from gcfcp.rounds.site import Records, Site, answer_audit, answer_summary, code_of
+from gcfcp.rounds.sums import answer_sum, summary_of_total, what_is_counted
 
 __all__ = [
     "AUDIT",
     "FROM_CLIENTS",
     "RECORD",
+    "SUM",
     "SUMMARIZE",
     "WORK",
     "Asked",
@@ -57,6 +62,7 @@ __all__ = [
     "Request",
     "Site",
     "answer_audit",
+    "answer_sum",
     "answer_summary",
     "code_of",
     "default_directory",
@@ -71,7 +77,9 @@ __all__ = [
     "score_of",
     "site_of",
     "split",
+    "summary_of_total",
     "text",
     "unpack",
+    "what_is_counted",
     "whole",
 ]

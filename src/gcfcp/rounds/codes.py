@@ -24,6 +24,10 @@ class Code(StrEnum):
     SHAPE_DIFFERS = "shape-differs"
     GRID_DIFFERS = "grid-differs"
     ROUND_DIFFERS = "round-differs"
+    SECURE_DIFFERS = "secure-differs"
+    SUM_NEEDED = "sum-needed"
+    SUM_REFUSED = "sum-refused"
+    SUM_USED_UP = "sum-used-up"
     QUESTIONS_USED_UP = "questions-used-up"
     AUDITS_USED_UP = "audits-used-up"
     DATA_CHANGED = "data-changed"
@@ -66,6 +70,11 @@ _MEANINGS = {
     Code.SHAPE_DIFFERS: "the site has agreed to another shape, or to none",
     Code.GRID_DIFFERS: "the site has agreed to another grid, or to none",
     Code.ROUND_DIFFERS: "the site has agreed to another round, or to none",
+    Code.SECURE_DIFFERS: "the site has agreed to a secure sum and not to a summary, or the reverse",
+    Code.SUM_NEEDED: "the site answers this question in a secure sum only",
+    Code.SUM_REFUSED: "the site does not take this step of the secure sum: see its log",
+    Code.SUM_USED_UP: "the site's records are in another secure sum for this question, and two "
+    "sums could be subtracted: agree on another round, and allow one more question",
     Code.QUESTIONS_USED_UP: "the site has answered another question about these records, and "
     "answers no further one",
     Code.AUDITS_USED_UP: "the site has audited another predictor on these records, and audits no "

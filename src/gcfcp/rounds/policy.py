@@ -10,7 +10,7 @@ about the same records is counted by the `ledger`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gcfcp import checks
 from gcfcp.errors import GCFCPError
@@ -18,6 +18,7 @@ from gcfcp.groups import Groups
 from gcfcp.prediction import Predictor
 from gcfcp.rounds.codes import Code, Refusal
 from gcfcp.rounds.question import Question, differences
+from gcfcp.secure import Rules
 
 _CODES = {
     "groups": Code.GROUPS_NOT_ALLOWED,
@@ -31,6 +32,7 @@ _CODES = {
     "shape": Code.SHAPE_DIFFERS,
     "grid": Code.GRID_DIFFERS,
     "round": Code.ROUND_DIFFERS,
+    "secure": Code.SECURE_DIFFERS,
 }
 _ORDER = list(_CODES)
 
@@ -45,12 +47,14 @@ class Policy:
     questions: How many different questions are answered about one data set. The first ones that
     are asked count, and a repeated question is answered with the same bytes.
     audits: How many different predictors are audited on one data set.
+    sums: What the site demands of a secure sum: the fewest sites on its roster, and in it.
     """
 
     agreed: Question | Sequence[Question]
     absent: tuple[str, ...] = ()
     questions: int = 1
     audits: int = 1
+    sums: Rules = field(default_factory=Rules)
 
     def __post_init__(self) -> None:
         agreed = (self.agreed,) if isinstance(self.agreed, Question) else self.agreed

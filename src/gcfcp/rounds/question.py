@@ -6,8 +6,10 @@ Both sides have a question. The server asks it, and a site agrees to it beforeha
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gcfcp import checks, scores
@@ -34,6 +36,8 @@ class Question:
     shape: With by="group", the shape that the sites subtract from their scores, or None.
     round: The round that summaries and audits must name, such as "2026Q4", or None.
     grid: The public grid on which the sites count their records, or None.
+    secure: Whether the sites add up their counts in a secure sum (see `gcfcp.secure`), so that the
+    server sees nothing of a single site. It needs a grid, and min_count then applies to the sum.
     """
 
     groups: Groups
@@ -46,6 +50,7 @@ class Question:
     shape: Shape | None = None
     round: str | None = None
     grid: Grid | None = None
+    secure: bool = False
     parameters: Mapping[str, Any] = field(init=False)
     score_name: str = field(init=False)
 
@@ -70,6 +75,39 @@ class Question:
         object.__setattr__(self, "shape", as_shape(self.shape, self.groups))
         if by == "atom" and self.shape is not None:
             raise GCFCPError("a summary by atom takes no shape: ask with by='group'")
+        if checks.flag("secure", self.secure):
+            self._check_secure()
+
+    def _check_secure(self) -> None:
+        """Raise a GCFCPError if this question cannot be answered by a secure sum."""
+        if self.grid is None:
+            raise GCFCPError(
+                "a secure sum adds up counts on a public grid: give a grid, such as "
+                "gcfcp.Grid.uniform(0, 1, 64)"
+            )
+        if self.groups.sites:
+            raise GCFCPError(
+                "a secure sum tells nothing of a single site, but the groups have sites: leave "
+                "them out"
+            )
+        if self.representative != "upper":
+            raise GCFCPError("a secure sum has no means: ask with representative='upper'")
+
+    @property
+    def at_site(self) -> Question:
+        """The question that a site answers with its own counts, before they are masked."""
+        return replace(self, secure=False, min_count=1)
+
+    @property
+    def of_sum(self) -> Question:
+        """The question that the summary of a secure sum answers, with min_count."""
+        return replace(self, secure=False)
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of everything that is asked, in hexadecimal digits."""
+        text = json.dumps(_parts(self), sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @classmethod
     def of_summary(cls, summary: ClientSummary) -> Question:
@@ -116,6 +154,7 @@ class Question:
             "shape": self.shape and self.shape.values,
             "round": self.round,
             "grid": self.grid and self.grid.values,
+            "secure": self.secure,
         }
 
     @classmethod
@@ -135,6 +174,7 @@ class Question:
                 shape=None if shape is None else Shape.from_values(groups, shape),
                 round=data.get("round"),
                 grid=None if grid is None else Grid.from_values(grid),
+                secure=data.get("secure", False),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise GCFCPError(f"this is not a question: {type(error).__name__}") from None
@@ -188,4 +228,5 @@ def _parts(asked: Question | ClientSummary) -> dict[str, Any]:
         "shape": None if asked.shape is None else asked.shape.fingerprint,
         "grid": None if asked.grid is None else asked.grid.fingerprint,
         "round": asked.round,
+        "secure": isinstance(asked, Question) and asked.secure,
     }

@@ -18,6 +18,7 @@ defaults, so that both sides can write down the same lines.
 | `by`             | atom or group                                                     | (derived) |
 | `shape`          | by group: a shape or an earlier predictor, made of other records  | none      |
 | `grid`           | a grid file, or words such as uniform:0,1,64; none: digests       | none      |
+| `secure`         | whether the counts are added up in a secure sum; needs a grid     | false     |
 | `round`          | the round that summary and audit name, such as 2026Q4             | none      |
 | `absent`         | the groups that the site cannot have, with commas                 | none      |
 | `questions`      | how many different questions are answered about a data set        | 1         |
@@ -25,6 +26,10 @@ defaults, so that both sides can write down the same lines.
 | `audit-data`     | labelled records for audits, none of them used to calibrate       | no audits |
 | `audit-dataset`  | the name of the records in `audit-data`                           | its path  |
 | `audits`         | how many different predictors are audited on a data set           | 1         |
+| `sum-sites`      | the fewest sites on the roster of a secure sum                    | 3         |
+| `sum-threshold`  | the fewest sites in a secure sum                                  | 2/3       |
+| `key`            | the private key of the site (`gcfcp keygen`), for signed sums     | none      |
+| `known-keys`     | the public keys of all sites, its own included, for signed sums   | none      |
 | `missing`        | what is done with rows that lack a value: "error", or "drop"      | error     |
 | `seed`           | the seed of randomised scores                                     | random    |
 
@@ -54,19 +59,21 @@ from gcfcp.rounds.ledger import Ledger
 from gcfcp.rounds.policy import Policy
 from gcfcp.rounds.question import Question, score_of
 from gcfcp.rounds.site import Records, Site
+from gcfcp.secure import Identity, Rules
 from gcfcp.shape import Shape
-from gcfcp.summary import ClientSummary, Making
+from gcfcp.summary import ClientSummary, Making, signatures
 
 Settings = Mapping[str, Any]
 """Values by name."""
 
 _QUESTION_KEYS = (
     *("groups", "score", "parameters", "model", "delta", "representative", "min-count"),
-    *("by", "shape", "grid", "round", "absent"),
+    *("by", "shape", "grid", "round", "absent", "secure"),
 )
 _SITE_KEYS = frozenset(
     {*_QUESTION_KEYS, "data", "summary", "questions", "dataset"}
     | {"audit-data", "audit-dataset", "audits", "missing", "seed"}
+    | {"sum-sites", "sum-threshold", "key", "known-keys"}
 )
 # These keys of 0.1.0 allowed a server to vary its question, which gave scores away.
 _FORMER_KEYS = {
@@ -88,6 +95,7 @@ def question_of(settings: Settings) -> Question:
         shape=Shape.load(text(settings, "shape")) if settings.get("shape") else None,
         round=settings.get("round") or None,
         grid=Grid.parse(text(settings, "grid")) if settings.get("grid") else None,
+        secure=checks.flag("secure", settings.get("secure", False)),
     )
 
 
@@ -114,11 +122,29 @@ def site_of(settings: Settings, client: str, ledger: Ledger) -> Site:
             absent=absent,
             questions=whole(settings, "questions", 1),
             audits=whole(settings, "audits", 1),
+            sums=Rules(
+                whole(settings, "sum-sites", 3), whole(settings, "sum-threshold", 0) or None
+            ),
         ),
         ledger=ledger,
         calibration=_records(settings, "dataset", path, read),
         audit=_audit_records(settings, client),
+        identity=_identity(settings, client),
     )
+
+
+def _identity(settings: Settings, client: str) -> Identity | None:
+    """The signing key of the site and those that it knows, if the settings name them."""
+    if "key" not in settings and "known-keys" not in settings:
+        return None
+    known = signatures.load_known(text(settings, "known-keys"))
+    path = text(settings, "key")
+    if signatures.public_key(path) not in known.get(client, ()):
+        raise GCFCPError(
+            f"{path!s:.200} is not a key of {client!r:.60} in the file of known keys: the other "
+            "sites would refuse this site"
+        )
+    return Identity(client, path, known)
 
 
 def _check_keys(settings: Settings) -> None:

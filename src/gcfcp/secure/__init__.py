@@ -17,7 +17,16 @@ The libraries come with the extra secure. `import gcfcp` loads none of them.
 
 from gcfcp.secure.client import State, advertise, confirm, mask, reveal, share
 from gcfcp.secure.identity import Identity, Rules, usual_threshold
-from gcfcp.secure.messages import LIMIT, MAX_LENGTH, MAX_SITES, Begin, Division, Roster
+from gcfcp.secure.messages import (
+    LIMIT,
+    MAX_LENGTH,
+    MAX_SITES,
+    Begin,
+    Division,
+    Roster,
+    addressed,
+)
+from gcfcp.secure.primitives import Vector
 from gcfcp.secure.server import (
     Total,
     ask_reveal,
@@ -45,6 +54,8 @@ __all__ = [
     "Rules",
     "State",
     "Total",
+    "Vector",
+    "addressed",
     "advertise",
     "ask_reveal",
     "ask_survivors",

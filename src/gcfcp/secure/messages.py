@@ -82,6 +82,19 @@ def unpack(data: bytes, message: str, fields: Iterable[str]) -> tuple[dict[str, 
     return plain, bytes(body)
 
 
+def addressed(data: bytes) -> tuple[str, str]:
+    """Which message this is, and the fingerprint of the sum that it belongs to.
+
+    Nothing else of it is checked. A GCFCPError is raised if it is no message of a secure sum.
+    """
+    header, _ = codec.unpack(data, _KIND, _VERSION, "the message of a secure sum")
+    with codec.reading("the message", "message of a secure sum"):
+        message = header["message"]
+        if message == "begin":
+            return message, _sha256(data)
+        return str(message), digits(header["sum"], 64)
+
+
 def digits(value: Any, number: int) -> str:
     """A text of this many hexadecimal digits."""
     if not isinstance(value, str) or len(value) != number or set(value) - set("0123456789abcdef"):

@@ -48,15 +48,16 @@ from gcfcp.secure.primitives import Vector
 from gcfcp.summary import signatures
 
 
-def begin(what: bytes, length: int, *, signed: bool) -> Begin:
+def begin(what: bytes, length: int, *, signed: bool, round: str | None = None) -> Begin:
     """A new sum.
 
     what: What is counted, in a form that every site can make itself.
     length: How many numbers a vector has.
     signed: Whether the sites know each other's signing keys.
+    round: 32 hexadecimal digits. None draws them at random, as every new sum needs.
     """
     primitives.require()
-    return Begin(secrets.token_hex(16), hashlib.sha256(what).hexdigest(), length, signed)
+    return Begin(round or secrets.token_hex(16), hashlib.sha256(what).hexdigest(), length, signed)
 
 
 def read_keys(

@@ -315,6 +315,98 @@ def test_a_division_must_be_possible(keys, step):
         federation.step(step, here, asked([0, 1, 2, 3, 4], [1, 2, 3, 4]))
 
 
+def stolen(federation, colluders, first_half, second_half, victim):
+    """What a lying server gets that tells some sites that the victim is in, and others that not.
+
+    colluders: The sites that sign whatever it wants, and give it all that they hold.
+    first_half, second_half: The honest sites that are asked to confirm the one and the other.
+    """
+    roster, names_ = federation.roster, federation.roster.names
+    shares = {"in": {}, "out": {}}
+    for label, asked, survivors in (
+        ("in", first_half, list(names_)),
+        ("out", second_half, [n for n in names_ if n != victim]),
+    ):
+        division = secure.divide(roster, list(names_), survivors)
+        question = secure.ask_survivors(roster, division)
+        signed_ = {
+            n: secure.read_confirmation(
+                roster, division, n, federation.step("confirm", n, question)
+            )
+            for n in asked
+        }
+        for n in colluders:
+            unsigned_ = division.confirmation(roster, roster.position(n))
+            signed_[n] = signatures.sign(unsigned_, federation.keys[n])
+        at = roster.position(victim)
+        for n in asked:
+            reply = federation.step("reveal", n, secure.ask_reveal(roster, division, signed_))
+            told = secure.read_revealed(roster, division, n, reply)[victim]
+            shares[label][roster.position(n)] = told
+        for n in colluders:
+            pair = federation.states[n].held[32 * at : 32 * (at + 1)]
+            shares[label][roster.position(n)] = pair[:16] if label == "in" else pair[16:]
+    seed, key = (primitives.join(shares[label], roster.threshold) for label in ("in", "out"))
+    found = federation.masked[victim] - client.self_mask(seed, roster, victim)
+    secret, _ = client.mask_public(key, roster.begin, victim)
+    for there in range(len(names_)):
+        if there != at:
+            found -= client.pair_mask(secret, roster, at, there)
+    return found
+
+
+def test_how_many_sites_a_lying_server_needs(keys):
+    """Of 6 sites with a threshold of 4, it needs 2t - n = 2 on its side, and 1 is not enough."""
+    a, b, c, d, e, victim = names(6)
+    bound = signed(keys, 6, threshold=4)
+    bound.until("mask")
+    assert (stolen(bound, [a, b], [victim, c], [d, e], victim) == bound.vectors[victim]).all()
+    safe = signed(keys, 6, threshold=4)
+    safe.until("mask")
+    with pytest.raises(GCFCPError, match="3 of 6 sites have confirmed"):
+        stolen(safe, [a], [victim, b], [c, d, e], victim)
+    again = signed(keys, 6, threshold=4)
+    again.until("mask")
+    with pytest.raises(GCFCPError, match="each step is made once"):
+        stolen(again, [a], [victim, b, c], [c, d, e], victim)
+
+
+def test_fewer_sites_than_the_threshold_learn_the_sum_of_the_others_alone():
+    """Three of five sites (t = 4) and the server put together all that they hold."""
+    federation = unsigned(5, threshold=4)
+    federation.until("mask")
+    roster, colluders = federation.roster, [0, 1, 2]
+    held = {i: federation.states[names(5)[i]].held for i in colluders}
+    victim = 4
+    for part in (slice(0, 16), slice(16, 32)):
+        pool = {i: held[i][32 * victim : 32 * victim + 32][part] for i in colluders}
+        with pytest.raises(GCFCPError, match="3 shares do not give a secret that needs 4"):
+            primitives.join(pool, roster.threshold)
+    # The honest sites reveal for one division: the self mask comes off, the pairwise mask does not.
+    states = dict(federation.states)
+    request = secure.ask_reveal(roster, federation.division)
+    revealed = {
+        n: secure.read_revealed(
+            roster, federation.division, n, federation.step("reveal", n, request)
+        )
+        for n in names(5)
+    }
+    found = secure.total(roster, federation.division, federation.masked, revealed)
+    others = found.values - sum(federation.vectors[n].astype(np.uint64) for n in names(5)[:3])
+    assert (others == plain(federation, names(5)[3:]).astype(np.uint64)).all()
+    seed = primitives.join(
+        {i: revealed[n][names(5)[victim]] for i, n in enumerate(names(5))}, roster.threshold
+    )
+    left = federation.masked[names(5)[victim]] - client.self_mask(seed, roster, names(5)[victim])
+    for i in colluders:
+        secret = client._mask_secret(
+            federation.before["mask", names(5)[i]].mask_seed, roster.begin, names(5)[i]
+        )
+        left += client.pair_mask(secret, roster, i, victim)
+    assert (left != federation.vectors[names(5)[victim]]).all()
+    assert states[names(5)[3]].mask_seed == b""  # Nor is the last mask on the disk of its sites.
+
+
 def test_a_server_cannot_put_its_own_key_on_the_roster(keys):
     federation = signed(keys)
     federation.until("advertise")

@@ -69,7 +69,8 @@ _KIND, _VERSION = b"P", 1  # The container of a state, which is private and stay
 _PARTS = ("cipher_secret", "mask_seed", "self_seed", "keys", "roster", "own", "held", "division")
 
 ADVERTISED, SHARED, MASKED, CONFIRMED, REVEALED = range(5)
-"""How far a site has come: the last of its messages that is known to be made."""
+"""How far a site has come: the last step that it has made."""
+_STEPS = ("advertise", "share", "mask", "confirm", "reveal")
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ def advertise(data: bytes, me: Identity) -> tuple[State, bytes]:
 
 def share(state: State, data: bytes, me: Identity, rules: Rules) -> tuple[State, bytes]:
     """Check the roster, and give every other site a sealed share of each of the two seeds."""
-    _refuse_unless(state, ADVERTISED)
+    _refuse_unless(state, ADVERTISED, "share")
     roster = Roster.from_bytes(data, state.begin)
     here = roster.position(state.client)
     if roster.keys[here].to_bytes() != state.keys:
@@ -183,7 +184,7 @@ def mask(state: State, data: bytes, vector: Callable[[], Any]) -> tuple[State, b
     vector: It gives the vector, whole numbers from 0 to 2^43 - 1. It is called when everything else
     is in order, so that no record is read for a sum that cannot be.
     """
-    _refuse_unless(state, SHARED)
+    _refuse_unless(state, SHARED, "mask")
     roster = Roster.from_bytes(state.roster, state.begin)
     here, number = roster.position(state.client), len(roster.keys)
     with codec.reading("a message", "delivery of shares"):
@@ -214,7 +215,7 @@ def mask(state: State, data: bytes, vector: Callable[[], Any]) -> tuple[State, b
 
 def confirm(state: State, data: bytes, me: Identity) -> tuple[State, bytes]:
     """Sign the division into survivors and dropped sites; a site signs one only."""
-    _refuse_unless(state, MASKED)
+    _refuse_unless(state, MASKED, "confirm")
     if not state.begin.signed:
         raise GCFCPError("an unsigned secure sum has no confirmations")
     roster = Roster.from_bytes(state.roster, state.begin)
@@ -233,7 +234,7 @@ def reveal(state: State, data: bytes, me: Identity) -> tuple[State, bytes]:
 
     In a signed sum, at least as many sites as the threshold must have signed the same division.
     """
-    _refuse_unless(state, CONFIRMED if state.begin.signed else MASKED)
+    _refuse_unless(state, CONFIRMED if state.begin.signed else MASKED, "reveal")
     roster = Roster.from_bytes(state.roster, state.begin)
     here = roster.position(state.client)
     with codec.reading("a message", "request to reveal shares"):
@@ -341,10 +342,10 @@ def _own_division(state: State, roster: Roster, header: dict[str, Any]) -> Divis
     return division
 
 
-def _refuse_unless(state: State, stage: int) -> None:
+def _refuse_unless(state: State, stage: int, step: str) -> None:
     """Raise a GCFCPError if a step comes too early, or a second time."""
     if state.stage != stage:
         raise GCFCPError(
-            f"this site has made step {state.stage} of the secure sum, and answers no request for "
-            f"step {stage + 1}: each step is made once, in order"
+            f"the last step of this site in the secure sum was {_STEPS[state.stage]!r}, so it does "
+            f"not take the step {step!r}: each step is made once, in order"
         )

@@ -35,6 +35,7 @@ class InProcessNode:
     config: dict[str, Any] = field(default_factory=dict)
     public_key: bytes = b""
     asked: int = 0
+    started: str = ""
 
 
 class InProcessGrid(Grid):
@@ -59,7 +60,10 @@ class InProcessGrid(Grid):
         return list(self.nodes)
 
     def get_nodes(self) -> Iterable[NodeInfo]:
-        return [NodeInfo(node_id=k, public_key=n.public_key) for k, n in self.nodes.items()]
+        return [
+            NodeInfo(node_id=k, public_key=n.public_key, last_activated_at=n.started)
+            for k, n in self.nodes.items()
+        ]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         ids = []

@@ -122,7 +122,7 @@ def test_a_lost_node_is_asked_again_and_a_failed_one_is_not(tmp_path: Path) -> N
         conduct(office, QUESTION, Target(), terms, tmp_path / "round", lines.append)
     assert len(told) == exchange.ATTEMPTS
     assert len(set(told)) == exchange.ATTEMPTS  # Each request has a nonce of its own.
-    assert lines[0].startswith("hospital-a is left out, because the connection was lost")
+    assert lines[1].startswith("hospital-a is left out, because the connection was lost")
     codes = {e["client"]: e["code"] for e in record_of(tmp_path / "round")["clients"]}
     assert codes == {"hospital-a": None, "hospital-b": "app-failed", "hospital-c": None}
 
@@ -240,3 +240,52 @@ def test_nodes_have_one_order_whatever_their_ids_are() -> None:
     ids = ["10", "9", "site-b", "site-a"]
     ordered = sorted((Node(i, None) for i in ids), key=lambda node: node.order)
     assert [node.id for node in ordered] == ["9", "10", "site-a", "site-b"]
+
+
+# --- a round that cannot start says why -----------------------------------------------------------
+
+
+def why(office: PostOffice, terms: Terms, tmp_path: Path) -> tuple[str, list[str]]:
+    """The error of a round that fails, and what was said before it."""
+    lines: list[str] = []
+    with pytest.raises(GCFCPError) as caught:
+        conduct(office, QUESTION, Target(), terms, tmp_path / "round", lines.append)
+    assert record_of(tmp_path / "round")["problem"] == str(caught.value)
+    assert "\n" not in str(caught.value)
+    return str(caught.value), lines
+
+
+def test_nobody_is_connected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "QUIET", 0.05)
+    for terms in (Terms(0.2, min_clients=2), Terms(0.2, clients=ROSTER)):
+        problem, lines = why(PostOffice({}), terms, tmp_path)
+        assert "no node was connected; see that the sites' processes run" in problem
+        assert lines[0] == "asking for summaries; the deadline is in 0.2 s"
+        assert lines[1].startswith("nobody could be asked so far: no node was connected")
+
+
+def test_nobody_connected_is_on_the_roster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "QUIET", 0.05)
+    office = office_of(tmp_path)
+    other = {name: f"SHA256:{name}" for name in NAMES}
+    problem, lines = why(office, Terms(0.2, clients=other), tmp_path)
+    assert "none of the 3 connected nodes has a key that the roster names" in problem
+    assert "their keys are organisation 0, organisation 1, organisation 2:" in problem
+    assert sum(line.startswith("nobody could be asked so far") for line in lines) == 1
+    assert office.sent == []
+
+
+def test_fewer_are_connected_than_are_needed(tmp_path: Path) -> None:
+    problem, _ = why(office_of(tmp_path), Terms(0.2, min_clients=4), tmp_path)
+    assert "3 clients answered, but min_clients is 4" in problem
+    assert "no more than 3 nodes were connected: run again" in problem
+
+
+def test_no_cause_is_invented_where_a_code_says_it(tmp_path: Path) -> None:
+    office = office_of(tmp_path)
+    office.handlers[next(iter(office.handlers))] = lambda _: None
+    problem, lines = why(office, Terms(0.2, clients=ROSTER), tmp_path)
+    assert problem.startswith(
+        "2 clients answered, and some are missing: hospital-a: run again to ask only those"
+    )
+    assert "hospital-a: there was no answer before the deadline" in lines

@@ -411,6 +411,52 @@ def test_late_joiners_and_nodes_that_come_back_are_asked(tmp_path: Path) -> None
     )
 
 
+def test_the_superlinks_word_that_a_node_is_lost_is_not_taken_for_another_clients(
+    tmp_path: Path,
+) -> None:
+    """Flower's replies for a lost node carry the number of the SuperLink as their sender."""
+    grid = grid_of(2)
+    lost: list[Message] = []
+
+    def killed(message: Message, context: Context) -> Message:
+        if lost:
+            return APP(message, context)
+        lost.append(Message(Error(5, "node unavailable"), reply_to=message))
+        lost[0].metadata.__dict__["_src_node_id"] = 1
+        return lost[0]
+
+    grid.nodes[100].handler = killed
+    lines: list[str] = []
+    conduct(grid, QUESTION, Target(0.1), Terms(10, min_clients=2), tmp_path, lines.append)
+    assert any("the connection was lost" in line for line in lines)
+    assert not any("speaks for another client" in line for line in lines)
+    assert (tmp_path / "predictor.json").read_bytes() == by_files(
+        [summary_of(0), summary_of(1)], tmp_path
+    )
+
+
+def test_a_node_that_is_back_before_flower_misses_it_is_asked_again(tmp_path: Path) -> None:
+    """Flower then says nothing, and delivers nothing again."""
+    grid = grid_of(2)
+    node = grid.nodes[100]
+    node.handler, node.started = None, "2026-11-18T00:00:00+00:00"
+    real, looks = grid.get_nodes, []
+
+    def get_nodes() -> Any:
+        looks.append(len(grid.sent))
+        if len(looks) == 3:  # The node was asked, has died, and is here again.
+            node.started, node.handler = "2026-11-18T00:01:00+00:00", APP
+            grid._waiting = {k: m for k, m in grid._waiting.items() if m not in grid.sent}
+        return real()
+
+    grid.get_nodes = get_nodes  # type: ignore[method-assign]
+    conduct(grid, QUESTION, Target(0.1), Terms(10, min_clients=2), tmp_path, quiet)
+    assert [m.metadata.dst_node_id for m in grid.sent] == [100, 101, 100]
+    assert (tmp_path / "predictor.json").read_bytes() == by_files(
+        [summary_of(0), summary_of(1)], tmp_path
+    )
+
+
 def test_a_node_that_is_lost_every_time_is_given_up(tmp_path: Path) -> None:
     grid = grid_of(1)
     grid.nodes[100].handler = lambda m, c: Message(Error(8, SECRET), reply_to=m)

@@ -12,6 +12,7 @@ import json
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -37,6 +38,7 @@ from gcfcp.rounds import (
     answer_summary,
     code_of,
     file_stem,
+    own_site,
 )
 from gcfcp.rounds import ledger as ledgers
 
@@ -854,3 +856,91 @@ def test_an_audit_that_fails_tells_once_and_not_of_every_combination(tmp_path: P
 def test_records_are_not_both_summarised_and_audited(tmp_path: Path) -> None:
     with pytest.raises(GCFCPError, match="both summarised and audited"):
         site(tmp_path, audit=Records("2026Q3", lambda predictor, question: None))
+
+
+# --- a site's own Python --------------------------------------------------------------------------
+
+
+OWN = """
+import sys
+from pathlib import Path
+
+import gcfcp
+from gcfcp.rounds import Ledger, Policy, Question, Records, Site
+
+{more}
+
+
+def site(settings):
+    agreed = Question(gcfcp.Groups(["all"]), "mine", min_count=2)
+    read = Records("2026Q4", lambda question: ([0.1, 0.2, 0.3, 0.4], [[1]] * 4))
+    return Site(settings["client"], Policy(agreed), Ledger(Path(settings["ledger"])), read)
+"""
+
+
+def own_file(tmp_path: Path, more: str = "") -> str:
+    """A site's own file, and the function in it."""
+    (tmp_path / "my_site.py").write_text(OWN.format(more=more))
+    return f"{tmp_path / 'my_site.py'}:site"
+
+
+def test_a_site_is_made_by_a_function_of_its_own(tmp_path: Path) -> None:
+    settings = {"client": "a", "ledger": str(tmp_path / "ledger")}
+    site = own_site(own_file(tmp_path), settings)
+    (agreed,) = site.policy.agreed  # type: ignore[misc]
+    summary = gcfcp.ClientSummary.from_bytes(answer_summary(site, agreed))
+    assert (summary.client, summary.n) == ("a", 4)
+
+
+def test_a_module_that_the_server_sends_is_not_taken_for_the_sites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The app of a run is on Python's path, before everything else."""
+    sent, own = tmp_path / "apps" / "run", tmp_path / "own"
+    for directory, whose in ((sent, "the server"), (own, "the site")):
+        directory.mkdir(parents=True)
+        (directory / "hospital_helper_7f3a.py").write_text(f"WHOSE = {whose!r}")
+    monkeypatch.setattr(sys, "path", [str(sent), str(own), *sys.path])
+    more = "from hospital_helper_7f3a import WHOSE\nassert WHOSE == 'the site', WHOSE"
+    reference = own_file(own, more)
+    settings = {"client": "a", "ledger": str(tmp_path / "ledger")}
+    with pytest.raises(GCFCPError, match="raised AssertionError"):
+        own_site(reference, settings)
+    sys.modules.pop("hospital_helper_7f3a")
+    assert own_site(reference, settings, [sent]).client == "a"
+    assert str(sent) not in sys.path
+    sys.modules.pop("hospital_helper_7f3a")
+    # Nor is a file that lies where the server writes.
+    with pytest.raises(GCFCPError, match="lies in a directory that the server writes to"):
+        own_site(own_file(sent), settings, [tmp_path / "apps"])
+    (tmp_path / "link.py").symlink_to(sent / "my_site.py")
+    with pytest.raises(GCFCPError, match="lies in a directory that the server writes to"):
+        own_site(f"{tmp_path / 'link.py'}:site", settings, [tmp_path / "apps"])
+
+
+SECRET = "0.37194428"
+
+
+@pytest.mark.parametrize(
+    ("reference", "more", "message"),
+    [
+        ("my_site:site", "", "is not the whole path"),
+        ("my_site.py:site", "", "is not the whole path"),
+        ("{tmp}/my_site.py", "", "is not the whole path"),
+        ("{tmp}/my_site.py:a b", "", "is not the whole path"),
+        ("{tmp}/none.py:site", "", "there is no such file"),
+        ("{tmp}/my_site.py:other", "", "raised AttributeError"),
+        ("{tmp}/my_site.py:site", f"raise ValueError('{SECRET}')", "raised ValueError"),
+        ("{tmp}/my_site.py:site", f"sys.exit('{SECRET}')", "raised SystemExit"),
+        ("{tmp}/my_site.py:dict", "dict = dict", "returned dict"),
+        ("{tmp}/my_site.py:loose", "loose = lambda s: site(dict(s) | {'ledger': 'x'})", "ledger"),
+    ],
+)
+def test_a_function_that_makes_no_site_is_named_without_its_text(
+    reference: str, more: str, message: str, tmp_path: Path
+) -> None:
+    own_file(tmp_path, more)
+    settings = {"client": "a", "ledger": str(tmp_path / "ledger")}
+    with pytest.raises(GCFCPError, match=message) as caught:
+        own_site(reference.format(tmp=tmp_path), settings)
+    assert SECRET not in str(caught.value)

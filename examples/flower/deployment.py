@@ -22,26 +22,28 @@ from pathlib import Path
 from typing import Any
 
 NAME = "gcfcp"  # Flower's configuration knows the SuperLink by this name.
+SUPERVISE = Path(__file__).with_name("supervise.py")
 
 
 class Deployment:
-    """A SuperLink on `host` with TLS and node authentication, and the nodes connected to it.
+    """A SuperLink on this machine with TLS and node authentication, and the nodes connected to it.
 
     directory: Logs and Flower's state are written here. keys: The directory that keys.py made.
-    echo: It is called with every command, and with what the server says during a run.
+    name: The name by which the nodes reach the SuperLink.
+    echo: It is called with every command.
     """
 
     def __init__(
         self,
         directory: Path,
         keys: Path,
-        host: str = "127.0.0.1",
+        name: str = "localhost",
         echo: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.directory, self.keys, self.host, self.echo = directory, keys, host, echo
+        self.directory, self.keys, self.name, self.echo = directory, keys, name, echo
         self.home = directory / "flower-home"
         self.home.mkdir(parents=True, exist_ok=True)
-        self.port = free_port(host)
+        self.port = free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Deployment:
@@ -59,8 +61,8 @@ class Deployment:
 
     @property
     def address(self) -> str:
-        """The SuperLink's host and port."""
-        return f"{self.host}:{self.port}"
+        """The SuperLink's name and port."""
+        return f"{self.name}:{self.port}"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -81,7 +83,8 @@ class Deployment:
         keys = self.keys
         self._start(
             "superlink",
-            f"flower-superlink --host {self.host} --port {self.port}"
+            f"flower-superlink --host 127.0.0.1 --port {self.port}"
+            f" --database {self.directory}/superlink.db"
             f" --ssl-ca-certfile {keys}/ca.crt --ssl-certfile {keys}/server.pem"
             f" --ssl-keyfile {keys}/server.key"
             " --enable-supernode-auth --disable-runtime-dependency-installation",
@@ -109,13 +112,17 @@ class Deployment:
     # --- the sites
 
     def start_node(self, client: str, config: dict[str, Any]) -> None:
-        """Start a SuperNode with the key of `client` and this node configuration."""
+        """Start a SuperNode with the key of `client` and this node configuration.
+
+        A supervisor starts it again whenever it ends.
+        """
         pairs = " ".join(f"{k}={json.dumps(v)}" for k, v in config.items())
         self._start(
             client,
-            f"flower-supernode --superlink {self.address} --root-certificates {self.keys}/ca.crt"
+            f"{sys.executable} {SUPERVISE} flower-supernode"
+            f" --superlink {self.address} --root-certificates {self.keys}/ca.crt"
             f" --auth-supernode-private-key {self.keys}/{client}"
-            f" --host 127.0.0.1 --port {free_port('127.0.0.1')}"
+            f" --host 127.0.0.1 --port {free_port()}"
             f" --node-config {shlex.quote(pairs)}",
         )
 
@@ -125,45 +132,28 @@ class Deployment:
 
     # --- runs
 
-    def run(self, app: Path, config: dict[str, Any], timeout: float = 120) -> str:
-        """Start a run and wait for its end. Return its last status, such as finished:completed."""
-        number = self.submit(app, config)
-        self.follow(number)
-        end = time.monotonic() + timeout
-        while not (status := self.status(number)).startswith("finished"):
-            if time.monotonic() > end:
-                raise TimeoutError(f"run {number} did not end within {timeout} s")
-            time.sleep(0.5)
-        return status
+    def run(self, app: Path, config: dict[str, Any], timeout: float = 600) -> int:
+        """Run a round to its end, and return the exit code: 0 if it ended in a predictor."""
+        with self.begin(app, config) as round_:
+            try:
+                return round_.wait(timeout)
+            finally:
+                round_.kill()
 
-    def submit(self, app: Path, config: dict[str, Any]) -> str:
-        """Start a run, and return its number."""
+    def begin(self, app: Path, config: dict[str, Any]) -> subprocess.Popen[bytes]:
+        """Start a round, and return the process that follows it to its end."""
         pairs = " ".join(f"{k}={json.dumps(v)}" for k, v in config.items())
-        return str(self.flwr(f"run {app} {NAME} -c {shlex.quote(pairs)} --format json")["run-id"])
-
-    def status(self, number: str) -> str:
-        """The status of the run with this number."""
-        return str(self.flwr(f"list {NAME} --run-id {number} --format json")["runs"][0]["status"])
-
-    def follow(self, number: str) -> None:
-        """Pass on what the server says during the run, such as who has answered."""
-        with subprocess.Popen(
-            ["flwr", "log", number, NAME],
+        command = f"-m gcfcp.flower run {app} {NAME} -c {shlex.quote(pairs)}"
+        self.echo(f"$ python {command}")
+        return subprocess.Popen(
+            [sys.executable, *shlex.split(command)],
             env=self.environment,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        ) as log:
-            assert log.stdout is not None
-            for line in log.stdout:
-                if line.startswith("gcfcp:"):
-                    self.echo(line.rstrip())
+        )
 
     def flwr(self, command: str) -> dict[str, Any]:
         """Run `flwr COMMAND`, and return its answer, which is JSON."""
-        if not command.startswith("list"):
-            self.echo(f"$ flwr {command}")
+        self.echo(f"$ flwr {command}")
         done = subprocess.run(
             ["flwr", *shlex.split(command)],
             env=self.environment,
@@ -207,6 +197,11 @@ class Deployment:
             if time.monotonic() > end:
                 raise TimeoutError(f"waited {timeout:.0f} s for {what}")
             time.sleep(0.1)
+
+    def kill_under_supervisor(self, name: str) -> None:
+        """Kill a SuperNode and all that it started, without a warning. Its supervisor stays."""
+        for process in descendants(self.processes[name].pid):
+            os.kill(process[0], signal.SIGKILL)
 
     def stop(self, name: str, how: int = signal.SIGTERM) -> None:
         """End a process and all processes that it started, also those in other sessions."""
@@ -283,8 +278,8 @@ def is_alive(identity: Identity) -> bool:
     return bool(fields) and fields[19] == identity[1] and fields[0] != "Z"
 
 
-def free_port(host: str) -> int:
+def free_port() -> int:
     """A port that no process uses at the moment."""
     with socket.socket() as s:
-        s.bind((host, 0))
+        s.bind(("127.0.0.1", 0))
         return int(s.getsockname()[1])

@@ -2,14 +2,16 @@
 
     ca.crt                      Give it to every site. It proves who the server is.
     server.pem, server.key      The certificate and the key of the SuperLink. --address gives the
-                                names and addresses by which it is reached (127.0.0.1 and localhost
-                                unless given).
+                                names and addresses by which the sites reach it. 127.0.0.1, ::1 and
+                                localhost are always among them.
     NAME, NAME.pub              The key pair of each client. NAME stays at the site, and NAME.pub
                                 goes to the server.
     roster.toml                 It tells the server which key may speak for which client.
 
 In a real deployment each site makes its own key pair (`ssh-keygen -t ecdsa -b 384 -N "" -f NAME`)
-and sends only NAME.pub. The certificate may come from the organisation's own authority instead.
+and sends only NAME.pub. The certificate may come from the organisation's own authority instead. It
+must name 127.0.0.1 as well: a part of the SuperLink, which starts the runs, connects to it there.
+Without that name `flwr run` says that a run was started, and no run ever starts.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 DAYS = 365  # For so long the certificates are valid.
+LOOPBACK = ["127.0.0.1", "::1", "localhost"]  # Here the parts of a SuperLink reach each other.
 
 
 def make_keys(directory: Path, clients: list[str], addresses: list[str]) -> None:
@@ -58,8 +61,10 @@ def make_node_key(path: Path) -> None:
 def make_certificates(directory: Path, addresses: list[str]) -> None:
     """Write an authority's certificate, and the server's, which it signs.
 
+    addresses: The names and addresses by which the server is reached from elsewhere.
     The authority's key is not kept, so nobody can sign another certificate with it.
     """
+    addresses = list(dict.fromkeys([*addresses, *LOOPBACK]))
     authority = ec.generate_private_key(ec.SECP384R1())
     name = _name("gcfcp example authority")
     root = _certificate(name, authority.public_key(), name, authority, None)
@@ -141,10 +146,11 @@ def main() -> None:
     parser.add_argument(
         "--address",
         action="append",
-        help="a name or address by which the server is reached; may be given several times",
+        default=[],
+        help="a name or address by which the sites reach the server; may be given several times",
     )
     given = parser.parse_args()
-    make_keys(given.directory, given.clients, given.address or ["127.0.0.1", "localhost"])
+    make_keys(given.directory, given.clients, given.address)
     print(f"keys, certificates and roster.toml are in {given.directory}")
 
 

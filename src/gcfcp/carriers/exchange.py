@@ -24,6 +24,7 @@ CENSUS = 1.0  # The seconds after which the exchange looks again which nodes can
 POLL = 0.2  # The seconds between two looks for replies.
 BATCH = 500  # The number of letters that are sent or looked for in one call.
 LINES = 20  # The most clients that get a line of progress each.
+QUIET = 15.0  # After so many seconds without any node to ask, the exchange says why it waits.
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ class Exchange:
     _tries: dict[str, int] = field(default_factory=dict)
     _settled: dict[str, Outcome] = field(default_factory=dict)
     _strangers: dict[str, Node] = field(default_factory=dict)
+    _seen: set[str] = field(default_factory=set)
     _answered: int = 0
     _failed: int = 0
 
@@ -103,13 +105,16 @@ class Exchange:
 
         Returns an outcome for every node that was asked and for every client on the roster.
         """
-        end = time.monotonic() + self.terms.deadline
-        census = 0.0
+        begin = time.monotonic()
+        end, census, told = begin + self.terms.deadline, 0.0, False
         while True:
             now = time.monotonic()
             if now >= census:
                 self._ask(self._askable(), end - now)
                 census = now + max(CENSUS, self.carrier.pause)
+            if not told and not self._tries and now >= begin + QUIET and self.cause:
+                told = True
+                self.say(f"nobody could be asked so far: {self.cause}; waiting until the deadline")
             took = sum(self._take(reply) for reply in self._receive())
             left = end - time.monotonic()
             if self._finished() or left <= 0:
@@ -123,6 +128,30 @@ class Exchange:
         """The nodes that are connected but not on the roster; nothing was sent to them."""
         return sorted(self._strangers.values(), key=lambda node: node.order)
 
+    @property
+    def cause(self) -> str:
+        """Why nobody, or too few, could be asked: the probable cause in a few words, or nothing.
+
+        What went wrong with a node that was asked is said by the code of its outcome.
+        """
+        seen, least = len(self._seen), self.terms.min_clients
+        if not seen and len(self.done) < least:
+            return (
+                "no node was connected; see that the sites' processes run, that they reach this "
+                "server, and that it lets them in"
+            )
+        if self.terms.clients is not None:
+            if self._strangers and not self._tries and not self.done:
+                keys = sorted({str(node.key) for node in self._strangers.values()})
+                more = ", and so on" if len(keys) > 3 else ""
+                return (
+                    f"none of the {seen} connected nodes has a key that the roster names; their "
+                    f"keys are {', '.join(keys[:3])}{more}"
+                )
+        elif len(self._tries) + len(self.done) < least:
+            return f"no more than {len(self._tries) + len(self.done)} nodes were connected"
+        return ""
+
     # --- whom to ask
 
     def _name(self, node: Node) -> str | None:
@@ -132,8 +161,9 @@ class Exchange:
     def _askable(self) -> list[Node]:
         """The connected nodes that should be asked now."""
         waiting = {asked.node.id for asked in self._pending.values()}
-        nodes = (node for node in self.carrier.nodes() if node.id not in waiting)
-        return sorted(filter(self._may_ask, nodes), key=lambda node: node.order)
+        nodes = sorted(self.carrier.nodes(), key=lambda node: node.order)
+        self._seen.update(node.id for node in nodes)
+        return [node for node in nodes if node.id not in waiting and self._may_ask(node)]
 
     def _may_ask(self, node: Node) -> bool:
         """Whether a node is expected to answer and has not done so yet."""

@@ -126,6 +126,7 @@ class _Round:
     outcomes: list[Outcome] = field(default_factory=list)  # What became of each client.
     audits: list[Outcome] = field(default_factory=list)  # What became of each client's audit.
     strangers: list[Node] = field(default_factory=list)  # Nodes that are not on the roster.
+    cause: str = ""  # The probable cause if too few clients could be asked.
     notes: list[str] = field(default_factory=list)  # Remarks for the record.
     files: dict[str, str] = field(default_factory=dict)  # The SHA-256 of each file that is written.
     result: dict[str, Any] = field(default_factory=dict)  # More entries for the record.
@@ -167,6 +168,7 @@ class _Round:
             done[name] = outcome
         if done:
             self.say(f"{len(done)} clients answered in an earlier run and are not asked again")
+        self.say(f"asking for summaries; the deadline is in {self.terms.deadline:g} s")
         exchange = Exchange(
             self.carrier,
             self.terms,
@@ -177,7 +179,7 @@ class _Round:
             frozenset(o.node.known_as for o in done.values() if o.node),
         )
         outcomes = exchange.run()
-        self.strangers = exchange.strangers
+        self.strangers, self.cause = exchange.strangers, exchange.cause
         self.outcomes = self._settle([*done.values(), *outcomes])
 
     def _add_up(self) -> None:
@@ -298,6 +300,8 @@ class _Round:
         """Raise a GCFCPError if the terms do not allow going on without the missing clients."""
         answered = len(self._answered())
         remedy = "run again to ask only those that are missing"
+        if self.cause:
+            remedy = f"{self.cause}: {remedy}"
         if answered < self.terms.min_clients:
             raise GCFCPError(
                 f"{answered} clients answered, but min_clients is {self.terms.min_clients}; "

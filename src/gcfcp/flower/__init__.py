@@ -13,7 +13,8 @@ carries the messages; this package opens no connection itself.
 
 A site can also take part without writing Python. `gcfcp.flower.app` holds both apps ready to use;
 the configurations of the node and of the run set them up. `python -m gcfcp.flower app DIRECTORY`
-writes an app directory for `flwr run`. The guide is docs/flower.md.
+writes an app directory, and `python -m gcfcp.flower run DIRECTORY NAME` runs a round of it. The
+guide is docs/flower.md.
 
 | module    | what it is for                                 |
 |-----------|------------------------------------------------|
@@ -22,6 +23,7 @@ writes an app directory for `flwr run`. The guide is docs/flower.md.
 | `roster`  | which public key may speak for which client    |
 | `server`  | a round as a ServerApp                         |
 | `app`     | the app that is ready to use                   |
+| `run`     | starts a round and sees that it starts         |
 
 Flower comes with the extra flower. Nothing else in gcfcp imports it.
 """

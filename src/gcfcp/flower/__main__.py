@@ -1,4 +1,7 @@
-"""`python -m gcfcp.flower app DIRECTORY` writes the ready app, for `flwr run DIRECTORY`."""
+"""What an operator runs: `python -m gcfcp.flower app DIRECTORY` and `... run DIRECTORY NAME`.
+
+`app` writes the ready app. `run` starts a round of it and follows it to its end; see `run`.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,17 @@ from pathlib import Path
 
 from gcfcp import codec
 from gcfcp.errors import GCFCPError
+from gcfcp.flower.run import run
 
-USAGE = "usage: python -m gcfcp.flower app DIRECTORY"
+USAGE = """\
+usage: python -m gcfcp.flower app DIRECTORY
+       python -m gcfcp.flower run DIRECTORY NAME [-c CONFIG] [--start SECONDS]"""
 
 
 def main(arguments: list[str]) -> int:
-    """Write the app directory, and return the exit code: 0, 1 for an error, 2 for wrong usage."""
+    """Do what is asked for, and return the exit code: 0, 1 for an error, 2 for wrong usage."""
+    if arguments[:1] == ["run"]:
+        return run(arguments[1:])
     if len(arguments) != 2 or arguments[0] != "app":
         print(USAGE, file=sys.stderr)
         return 2
@@ -30,7 +38,8 @@ def main(arguments: list[str]) -> int:
         print(f"gcfcp: {error}", file=sys.stderr)
         return 1
     print(
-        f"{target} was written; change its defaults if needed, then: flwr run {target.parent} NAME"
+        f"{target} was written; change its defaults if needed, then: "
+        f"python -m gcfcp.flower run {target.parent} NAME"
     )
     return 0
 

@@ -10,13 +10,24 @@ site can write:
 has answered (by default `gcfcp.rounds.default_directory`). The other keys are those of
 `gcfcp.rounds.settings`, which lists them with their defaults.
 
+A site that computes its scores in Python names a function of its own instead, and whatever keys
+that function reads:
+
+    flower-supernode ... --node-config 'site="/srv/gcfcp/my_site.py:site"'
+
+The function gets the node configuration and returns a `gcfcp.rounds.Site`. The file belongs to the
+site. The app that the server sends has no part in it.
+
 The run configuration of the server is in the pyproject.toml of the app directory, with its
 defaults.
 """
 
 from __future__ import annotations
 
+import sys
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from gcfcp import carriers, rounds
@@ -25,7 +36,7 @@ from gcfcp.flower import client as client_side
 from gcfcp.flower import server as server_side
 from gcfcp.flower.client import NodeConfig
 from gcfcp.flower.roster import read_roster
-from gcfcp.rounds import Site
+from gcfcp.rounds import Site, own_site, text
 
 # A site's settings do not include these. A simulation of Flower adds the last two.
 _OWN_KEYS = frozenset({"client", "ledger", "partition-id", "num-partitions"})
@@ -33,8 +44,29 @@ _OWN_KEYS = frozenset({"client", "ledger", "partition-id", "num-partitions"})
 
 def site_of(node: NodeConfig) -> Site:
     """The site that a node configuration describes; a GCFCPError if something is wrong with it."""
+    if "site" in node:
+        return own_site(text(node, "site"), node, app_directories())
     settings = {key: value for key, value in node.items() if key not in _OWN_KEYS}
     return rounds.site_of(settings, client_side.name_of(node), client_side.ledger_of(node))
+
+
+def app_directories() -> list[Path]:
+    """The directories on Python's path that hold an app which a server has sent.
+
+    Flower unpacks the app of a run and puts its directory before all others.
+    """
+    return [Path(entry) for entry in sys.path if entry and _is_app(Path(entry))]
+
+
+def _is_app(directory: Path) -> bool:
+    """Whether this directory holds an app of Flower."""
+    try:
+        table = tomllib.loads((directory / "pyproject.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    tool = table.get("tool")
+    flwr = tool.get("flwr") if isinstance(tool, dict) else None
+    return isinstance(flwr, dict) and "app" in flwr
 
 
 def setup_of(run: Mapping[str, Any]) -> Setup:

@@ -1,7 +1,10 @@
 """Flower as a carrier: letters are pushed to the SuperLink, and replies are pulled from it.
 
-Flower delivers a message at most once, and delivers nothing again to a node that restarts. A node
-is known by its public key if the SuperLink knows its key, and by its number otherwise.
+Flower delivers a message at most once, and delivers nothing again to a node that restarts. It says
+that a node is lost some 60 s after its last sign of life, but only to a server that asks before the
+node is back. So the carrier looks itself whether a node has started anew since a letter was sent.
+
+A node is known by its public key if the SuperLink knows its key, and by its number otherwise.
 """
 
 from __future__ import annotations
@@ -33,21 +36,40 @@ class FlowerCarrier:
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
+        self._started: dict[str, str] = {}  # When each node was started, as far as is known.
+        self._sent: dict[str, tuple[str, str]] = {}  # The node of each ticket, and its start then.
 
     def nodes(self) -> Iterable[Node]:
         """The nodes that are connected now."""
-        return [Node(str(info.node_id), _key(info.public_key)) for info in self.grid.get_nodes()]
+        nodes = []
+        for info in self.grid.get_nodes():
+            node = Node(str(info.node_id), _key(info.public_key))
+            self._started[node.id] = info.last_activated_at
+            nodes.append(node)
+        return nodes
 
     def send(self, letters: Sequence[Letter]) -> Sequence[str | None]:
         """Push letters; the ticket of each is the number of its message."""
         messages = [_message(letter) for letter in letters]
         pushed = set(self.grid.push_messages(messages))
-        numbers = [message.metadata.message_id for message in messages]
-        return [number if number in pushed else None for number in numbers]
+        tickets = []
+        for letter, message in zip(letters, messages, strict=True):
+            ticket = message.metadata.message_id
+            tickets.append(ticket if ticket in pushed else None)
+            self._sent[ticket] = (letter.node.id, self._started.get(letter.node.id, ""))
+        return tickets
 
     def receive(self, tickets: Sequence[str]) -> Iterator[Reply]:
-        """Pull the replies that have come."""
-        return map(_reply, self.grid.pull_messages(tickets))
+        """Pull the replies that have come, and name the letters that went down with their node."""
+        waiting = set(tickets)
+        for message in self.grid.pull_messages(tickets):
+            reply = _reply(message)
+            waiting.discard(reply.ticket)
+            yield reply
+        for ticket in sorted(waiting):
+            node, started = self._sent[ticket]
+            if self._started.get(node, started) != started:
+                yield Reply(ticket, None, code=Code.NODE_LOST)
 
 
 def _message(letter: Letter) -> Message:

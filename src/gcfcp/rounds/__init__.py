@@ -17,6 +17,7 @@ in and the reply out (`respond`), and decides nothing. The server's half is `gcf
 | `sums`     | a site's part in a secure sum                                                |
 | `steps`    | what a site keeps of a secure sum between two steps                          |
 | `settings` | a question and a site from plain settings, for sites that write no Python    |
+| `own`      | a site from a function of its own, in a file at the site                     |
 | `protocol` | requests and replies, as named values or as bytes                            |
 | `reply`    | a site's end of a carrier: a message in, an answer or a code out             |
 """
@@ -24,6 +25,7 @@ in and the reply out (`respond`), and decides nothing. The server's half is `gcf
 from gcfcp.rounds.codes import FROM_CLIENTS, Code, Refusal
 from gcfcp.rounds.ledger import Asked, Entry, Ledger, default_directory
 from gcfcp.rounds.names import file_stem
+from gcfcp.rounds.own import own_site
 from gcfcp.rounds.policy import Policy
 from gcfcp.rounds.protocol import (
     AUDIT,
@@ -69,6 +71,7 @@ __all__ = [
     "differences",
     "file_stem",
     "number",
+    "own_site",
     "pack",
     "question_of",
     "read_reply",

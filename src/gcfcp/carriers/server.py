@@ -39,7 +39,7 @@ from gcfcp.carriers.carrier import Carrier, Node
 from gcfcp.carriers.exchange import Exchange, Outcome, Say, utc
 from gcfcp.carriers.record import agreed_on, entry_of, order_of
 from gcfcp.carriers.store import Store, write_json
-from gcfcp.carriers.sums import SecureSum
+from gcfcp.carriers.sums import SecureSum, outcomes_of
 from gcfcp.carriers.target import Target, Terms, check_mixture, check_rule, check_sum
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.prediction import Predictor
@@ -192,7 +192,7 @@ class _Round:
                     f"{path} was made with another {wrong[0][0]}: use another directory for this "
                     "question"
                 )
-            self.outcomes = self._outcomes_of(summary)
+            self.outcomes = outcomes_of(summary, self.terms)
             self.say(f"the secure sum of an earlier run is taken from {path}")
         else:
             summed = SecureSum(self.carrier, self.question, self.terms, self.say)
@@ -205,18 +205,6 @@ class _Round:
             summary = summary_of_total(self.question, total.values, total.sites)
             self._write(SUM_FILE, summary.to_bytes())
         self.taken[summary.client] = summary
-
-    def _outcomes_of(self, summary: ClientSummary) -> list[Outcome]:
-        """What became of each client in the secure sum of an earlier run."""
-        inside = {name for name, _ in summary.members}
-        outside = set(self.terms.clients or ()) - inside
-        return [
-            *(Outcome(name, None, None, kept=True) for name in sorted(inside)),
-            *(
-                Outcome(name, None, Code.NO_ANSWER, "it is not in the secure sum of an earlier run")
-                for name in sorted(outside)
-            ),
-        ]
 
     def _answered(self) -> list[str]:
         """The names of the clients whose summaries are there, or whose counts are in the sum."""

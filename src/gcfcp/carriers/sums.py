@@ -31,6 +31,7 @@ from gcfcp.carriers.target import Terms
 from gcfcp.errors import GCFCPError
 from gcfcp.rounds import SUM, Code, Question, Refusal, Request, what_is_counted
 from gcfcp.secure import Total
+from gcfcp.summary import ClientSummary
 
 T = TypeVar("T")
 _LAST_BEFORE = ("keys", "shares", "masked")  # Who is lost at one of these is not in the sum.
@@ -197,6 +198,20 @@ class SecureSum:
                 f"{', '.join(missing[:10])}: run again, which takes another round for clients "
                 'whose masked vector has left, or set missing = "present" to go on without them'
             )
+
+
+def outcomes_of(summary: ClientSummary, terms: Terms) -> list[Outcome]:
+    """What became of each client in the secure sum of an earlier run.
+
+    summary: The summary of this sum.
+    """
+    inside = {name for name, _ in summary.members}
+    outside = set(terms.clients or ()) - inside
+    told = "it is not in the secure sum of an earlier run"
+    return [
+        *(Outcome(name, None, None, kept=True) for name in sorted(inside)),
+        *(Outcome(name, None, Code.NO_ANSWER, told) for name in sorted(outside)),
+    ]
 
 
 def _read(read: Callable[[str, bytes], T], client: str, outcome: Outcome) -> T:

@@ -1196,6 +1196,27 @@ def test_a_site_cannot_claim_another_weight(tmp_path: Path, claimed: float | Non
         assert any(e["code"] == "not-as-asked" for e in result.record["audits"])
 
 
+def test_a_sites_own_file_is_not_taken_from_an_app(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flower puts the directory of a run's app before all others on Python's path."""
+    from gcfcp.flower.app import app_directories, client
+
+    app, own = tmp_path / "app", tmp_path / "own"
+    assert write_app(["app", str(app)]) == 0
+    own.mkdir()
+    source = Path(__file__).parents[1] / "examples/flower/my_site.py"
+    question = Question(gcfcp.Groups(["all"]), gcfcp.scores.THR(), min_count=20)
+    monkeypatch.setattr(sys, "path", [str(app), *sys.path])
+    assert app_directories() == [app]
+    for directory, code in ((app, "site-not-set-up"), (own, "groups-not-allowed")):
+        (directory / "my_site.py").write_text(source.read_text())
+        (own / "groups.toml").write_text('all = "TRUE"\nold = "age > 65"\n')
+        node = {"site": f"{directory / 'my_site.py'}:site", "folder": str(own)}
+        assert ask(client, question, node)["code"] == code
+    assert str(app) not in sys.path
+
+
 # --- the ledger: one answer, whatever the server does ---------------------------------------------
 
 

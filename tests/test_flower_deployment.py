@@ -1,4 +1,8 @@
-"""A real deployment on this machine: TLS, node authentication, faults, and a second try."""
+"""Real deployments on this machine: TLS, node authentication, faults, kills, and a second try.
+
+The machine may be busy, so time limits are generous. A killed node is missed by Flower after up to
+60 s, which one of the tests has to wait for.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,9 @@ import shlex
 import signal
 import subprocess
 import sys
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +23,18 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed; it comes with gcfcp[test]")
 
-import gcfcp
 from gcfcp.cli import entry as cli
 from gcfcp.rounds import Ledger
-from gcfcp.summary import signatures, with_min_count
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples/flower"))
-from deployment import Deployment, is_alive, started_in
+import keys as key_maker
+from deployment import Deployment, descendants, is_alive, started_in
 from keys import make_keys, make_node_key
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc").exists(), reason="processes are looked for in /proc"),
+]
 
 SECRET = "0.37194428"
 SITES = ("hospital-a", "hospital-b", "hospital-c")
@@ -43,47 +51,99 @@ def record_of(round_: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.skipif(not Path("/proc").exists(), reason="processes are looked for in /proc")
-def test_a_round_with_a_failing_a_hung_and_an_unknown_node_then_the_rest(tmp_path: Path) -> None:
-    keys, groups, round_ = tmp_path / "keys", tmp_path / "groups.toml", tmp_path / "round"
-    make_keys(keys, list(SITES), ["127.0.0.1"])
-    make_node_key(keys / "stranger")
-    groups.write_text('all = "TRUE"\nover_65 = "age >= 65"\n')
-    subprocess.run([sys.executable, "-m", "gcfcp.flower", "app", str(tmp_path / "app")], check=True)
-    data = {name: tmp_path / f"{name}.csv" for name in SITES}
-    make_data(data["hospital-a"], 0)
-    data["hospital-b"].write_text(f"age,score\n40,{SECRET}\n50,{SECRET}x\n")  # This site fails.
-    os.mkfifo(data["hospital-c"])  # This site hangs, because nobody ever writes to the pipe.
+@dataclass
+class Federation:
+    """Sites with data in a directory, and what they and the server are told."""
 
-    def node_config(name: str) -> dict[str, Any]:
+    directory: Path
+    sites: tuple[str, ...] = SITES
+
+    def __post_init__(self) -> None:
+        # The name of the server is all that is given; its certificate names loopback by itself.
+        make_keys(self.keys, list(self.sites), ["localhost"])
+        self.groups.write_text('all = "TRUE"\nover_65 = "age >= 65"\n')
+        command = [sys.executable, "-m", "gcfcp.flower", "app", str(self.app)]
+        subprocess.run(command, check=True)
+
+    @property
+    def keys(self) -> Path:
+        return self.directory / "keys"
+
+    @property
+    def groups(self) -> Path:
+        return self.directory / "groups.toml"
+
+    @property
+    def app(self) -> Path:
+        return self.directory / "app"
+
+    @property
+    def round(self) -> Path:
+        return self.directory / "round"
+
+    def data(self, name: str) -> Path:
+        return self.directory / f"{name}.csv"
+
+    def node_config(self, name: str) -> dict[str, Any]:
         return {
             "client": name,
-            "data": str(data[name]),
-            "groups": str(groups),
+            "data": str(self.data(name)),
+            "groups": str(self.groups),
             "score": "column",
-            "ledger": str(tmp_path / f"{name}-ledger"),
+            "ledger": str(self.directory / f"{name}-ledger"),
         }
 
-    config = {
-        "groups": str(groups),
-        "clients": str(keys / "roster.toml"),
-        "output": str(round_),
-        "min-clients": 3,
-    }
-    with Deployment(tmp_path, keys) as deployment:
+    def run_config(self, **more: Any) -> dict[str, Any]:
+        return {
+            "groups": str(self.groups),
+            "clients": str(self.keys / "roster.toml"),
+            "output": str(self.round),
+            "min-clients": len(self.sites),
+        } | more
+
+    def start(self, deployment: Deployment) -> None:
+        """Start the SuperLink and a SuperNode for each site."""
         deployment.start_superlink()
-        for name in SITES:
+        for name in self.sites:
             deployment.register(name)
-            deployment.start_node(name, node_config(name))
-        data["stranger"] = data["hospital-a"]
-        deployment.start_node("stranger", node_config("stranger") | {"client": "hospital-a"})
-        for name in SITES:
+            deployment.start_node(name, self.node_config(name))
+        for name in self.sites:
             deployment.wait_for_node(name)
 
+    def by_files(self) -> bytes:
+        """The predictor if the sites' summaries go through files, which must be those of the round.
+
+        Every summary of the round must be the one of its file, too.
+        """
+        files = []
+        for name in self.sites:
+            files.append(str(self.directory / f"{name}.gcfcp"))
+            command = f"summarize {self.data(name)} --groups {self.groups} --client {name}"
+            cli.run(shlex.split(f"{command} --min-count 10 -o {files[-1]}"))
+            sent = (self.round / f"summaries/{name}.gcfcp").read_bytes()
+            assert sent == Path(files[-1]).read_bytes()
+        cli.run(shlex.split(f"calibrate {' '.join(files)} -o {self.directory / 'by-files.json'}"))
+        return (self.directory / "by-files.json").read_bytes()
+
+
+def test_a_round_with_a_failing_a_hung_and_an_unknown_node_then_a_superlink_that_is_killed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    federation = Federation(tmp_path)
+    round_, data = federation.round, federation.data
+    make_node_key(federation.keys / "stranger")
+    make_data(data("hospital-a"), 0)
+    data("hospital-b").write_text(f"age,score\n40,{SECRET}\n50,{SECRET}x\n")  # This site fails.
+    os.mkfifo(data("hospital-c"))  # This site hangs, because nobody ever writes to the pipe.
+    with Deployment(tmp_path, federation.keys) as deployment:
+        federation.start(deployment)
+        stranger = federation.node_config("hospital-a") | {"ledger": str(tmp_path / "stranger-l")}
+        deployment.start_node("stranger", stranger)
+
         # A busy machine may need a second try, which asks only the clients without an answer.
-        for deadline in (10, 30, 90):
-            status = deployment.run(tmp_path / "app", config | {"deadline": deadline}, 200)
-            assert status == "finished:failed"
+        for deadline in (15, 60, 180):
+            config = federation.run_config(deadline=deadline)
+            assert deployment.run(federation.app, config) == 1
             codes = {e["client"]: e["code"] for e in record_of(round_)["clients"]}
             if codes["hospital-a"] is None and codes["hospital-b"] != "no-answer":
                 break
@@ -101,117 +161,128 @@ def test_a_round_with_a_failing_a_hung_and_an_unknown_node_then_the_rest(tmp_pat
         for name in ("superlink", "stranger", *SITES):
             assert SECRET not in deployment.log(name)
         assert SECRET not in json.dumps(record)
+        deployment.stop("stranger")
 
-        # All processes are ended, some by a kill; only the summaries that have arrived are left.
-        for name in ("hospital-c", "superlink"):
-            deployment.stop(name, signal.SIGKILL)
-        for name in ("hospital-a", "hospital-b", "stranger"):
-            deployment.stop(name)
-        deployment.sweep()
-        make_data(data["hospital-b"], 1)
-        data["hospital-c"].unlink()
-        make_data(data["hospital-c"], 2)
+        # The SuperLink is killed in the middle of the next round, with all that it has started.
+        make_data(data("hospital-b"), 1)
+        begun = deployment.begin(federation.app, federation.run_config(deadline=600))
+        arrived = (round_ / "summaries/hospital-b.gcfcp").exists
+        deployment.wait("the answer of hospital-b", arrived, 500)
+        family = descendants(deployment.processes["superlink"].pid)
+        for process in (deployment.processes["superlink"].pid, *(pid for pid, _ in family)):
+            os.kill(process, signal.SIGKILL)
+        deployment.stop("superlink")
+        capfd.readouterr()
+        assert begun.wait(200) == 1
+        assert "run the same command again when it is back" in capfd.readouterr().err
+
+        # It is started again with its database, and so is the site that hangs. Nobody registers
+        # the keys again, and the other two sites' processes have not been touched.
+        data("hospital-c").unlink()
+        make_data(data("hospital-c"), 2)
         deployment.start_superlink()
-        for name in ("hospital-b", "hospital-c"):
-            deployment.register(name)
-            deployment.start_node(name, node_config(name))
-        status = deployment.run(tmp_path / "app", config | {"deadline": 100})
-        assert status == "finished:completed"
+        deployment.stop("hospital-c")
+        deployment.start_node("hospital-c", federation.node_config("hospital-c"))
+        assert deployment.run(federation.app, federation.run_config(deadline=500)) == 0
+        assert [e["status"] for e in record_of(round_)["clients"]] == [
+            "kept from an earlier run",
+            "kept from an earlier run",
+            "answered",
+        ]
 
         # A later run asks the same question and then another one. Each run starts the sites' apps
         # in new processes: they repeat what their ledgers hold, and give nothing else.
-        later = config | {"clients": "", "min-clients": 2, "deadline": 250}
+        later = federation.run_config(clients="", deadline=500)
         again = {"output": str(tmp_path / "again")}
-        assert deployment.run(tmp_path / "app", later | again, 300) == "finished:completed"
+        assert deployment.run(federation.app, later | again) == 0
         other = {"output": str(tmp_path / "other"), "delta": 100}
-        assert deployment.run(tmp_path / "app", later | other, 300) == "finished:failed"
-        assert [e["code"] for e in record_of(tmp_path / "other")["clients"]] == [
-            "delta-differs",
-            "delta-differs",
-        ]
+        assert deployment.run(federation.app, later | other) == 1
+        codes = [e["code"] for e in record_of(tmp_path / "other")["clients"]]
+        assert codes == ["delta-differs"] * 3
 
-    for name in ("hospital-b", "hospital-c"):
+    for name in SITES:
         ledger = Ledger(tmp_path / f"{name}-ledger")
         (entry,) = ledger.entries()
         for where in (round_, tmp_path / "again"):
             assert (where / f"summaries/{name}.gcfcp").read_bytes() == entry.answer
         sent = [line["repeated"] for line in ledger.journal() if "code" not in line]
         assert sent == [False, True]
-    record = record_of(round_)
-    assert [e["status"] for e in record["clients"]] == [
-        "kept from an earlier run",
-        "answered",
-        "answered",
-    ]
     assert [p for p in started_in(deployment.home) if is_alive(p)] == []
+    assert (round_ / "predictor.json").read_bytes() == federation.by_files()
 
-    files = []
+
+def test_a_node_that_is_killed_in_the_middle_of_a_round_is_asked_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    federation = Federation(tmp_path, SITES[:2])
+    make_data(federation.data("hospital-a"), 0)
+    os.mkfifo(federation.data("hospital-b"))  # This site hangs until it is killed.
+    with Deployment(tmp_path, federation.keys) as deployment:
+        federation.start(deployment)
+        begun = deployment.begin(federation.app, federation.run_config(deadline=600))
+        with pipe_that_is_read(deployment, federation.data("hospital-b")):
+            deployment.kill_under_supervisor("hospital-b")
+        federation.data("hospital-b").unlink()
+        make_data(federation.data("hospital-b"), 1)
+        assert begun.wait(600) == 0
+    said = capfd.readouterr().out
+    assert "hospital-b is left out, because the connection was lost" in said
+    assert "hospital-b answered" in said
+    assert "speaks for another client" not in said
+    log = deployment.log("hospital-b")
+    assert log.count("SuperNode ID") == 2
+    assert "supervise: flower-supernode ended with -9, starts again" in log
+    codes = {e["client"]: e["code"] for e in record_of(federation.round)["clients"]}
+    assert codes == {"hospital-a": None, "hospital-b": None}
+    assert (federation.round / "predictor.json").read_bytes() == federation.by_files()
+
+
+@contextmanager
+def pipe_that_is_read(deployment: Deployment, path: Path) -> Iterator[None]:
+    """Wait until a process reads from this pipe, and let it wait for something to read."""
+    ends: list[int] = []
+
+    def is_read() -> bool:
+        with suppress(OSError):  # Nobody reads from it yet.
+            ends.append(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(ends)
+
+    deployment.wait(f"somebody to read {path}", is_read, 400)
+    yield
+    os.close(ends[0])
+
+
+def test_a_certificate_without_loopback_is_said_to_be_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(key_maker, "LOOPBACK", [])
+    federation = Federation(tmp_path, SITES[:1])
+    with Deployment(tmp_path, federation.keys) as deployment:
+        deployment.start_superlink()
+        with deployment.begin(federation.app, federation.run_config(), "--start 15") as begun:
+            assert begun.wait(300) == 1
+    err = capfd.readouterr().err
+    assert "has not started within 15 s (it is pending) and was stopped" in err
+    assert "the SuperLink's certificate does not name 127.0.0.1" in err
+
+
+def test_the_example_with_a_site_that_has_python_of_its_own(tmp_path: Path) -> None:
+    script = Path(__file__).parents[1] / "examples/flower/three_hospitals.py"
+    command = [sys.executable, str(script), "--directory", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    round_, files = tmp_path / "server/round", []
     for name in SITES:
-        files.append(str(tmp_path / f"{name}.gcfcp"))
-        command = f"summarize {data[name]} --groups {groups} --client {name} --min-count 10"
-        cli.run(shlex.split(f"{command} -o {files[-1]}"))
+        site = tmp_path / name
+        files.append(str(site / "summary.gcfcp"))
+        command = f"summarize {site}/calibration.csv --groups {site}/groups.toml --client {name}"
+        cli.run(shlex.split(f"{command} --score thr --min-count 20 -o {files[-1]}"))
         assert (round_ / f"summaries/{name}.gcfcp").read_bytes() == Path(files[-1]).read_bytes()
     cli.run(shlex.split(f"calibrate {' '.join(files)} -o {tmp_path / 'by-files.json'}"))
     assert (round_ / "predictor.json").read_bytes() == (tmp_path / "by-files.json").read_bytes()
-
-
-@pytest.mark.skipif(not Path("/proc").exists(), reason="processes are looked for in /proc")
-def test_a_signed_secure_sum_goes_on_without_a_node_that_hangs(tmp_path: Path) -> None:
-    """Four nodes; one of them hangs when it should read its records to mask their counts."""
-    names = (*SITES, "hospital-d")
-    keys, groups, round_ = tmp_path / "keys", tmp_path / "groups.toml", tmp_path / "round"
-    make_keys(keys, list(names), ["127.0.0.1"])
-    groups.write_text('all = "TRUE"\nover_65 = "age >= 65"\n')
-    subprocess.run([sys.executable, "-m", "gcfcp.flower", "app", str(tmp_path / "app")], check=True)
-    signing = {name: tmp_path / f"{name}.signing" for name in names}
-    known = "".join(f'{n} = "{signatures.new_key(path)}"\n' for n, path in signing.items())
-    (tmp_path / "known.toml").write_text(known)
-    agreed = {"groups": str(groups), "score": "column", "grid": "uniform:0,1,64", "secure": True}
-    agreed |= {"known-keys": str(tmp_path / "known.toml")}
-    hanging = (
-        "from gcfcp.rounds import site_of, Ledger\n"
-        "from dataclasses import replace\n"
-        "from pathlib import Path\n"
-        "import time\n"
-        "def site(settings):\n"
-        "    given = {k: v for k, v in settings.items() if k not in ('client', 'ledger', 'site')}\n"
-        "    made = site_of(given, settings['client'], Ledger(Path(settings['ledger'])))\n"
-        "    hang = lambda question: time.sleep(600)\n"
-        "    return replace(made, calibration=replace(made.calibration, read=hang))\n"
-    )
-    (tmp_path / "hanging.py").write_text(hanging)
-    config = agreed | {
-        "clients": str(keys / "roster.toml"),
-        "output": str(round_),
-        "min-clients": 3,
-        "missing": "present",
-    }
-    with Deployment(tmp_path, keys) as deployment:
-        deployment.start_superlink()
-        for k, name in enumerate(names):
-            make_data(tmp_path / f"{name}.csv", k)
-            node = agreed | {"client": name, "data": str(tmp_path / f"{name}.csv")}
-            node |= {"ledger": str(tmp_path / f"{name}-ledger"), "key": str(signing[name])}
-            if name == "hospital-d":
-                node |= {"site": f"{tmp_path / 'hanging.py'}:site"}
-            deployment.register(name)
-            deployment.start_node(name, node)
-        for name in names:
-            deployment.wait_for_node(name)
-        # The node that hangs costs one deadline.
-        code = deployment.run(tmp_path / "app", config | {"deadline": 100}, 600)
-        assert code == 0, (round_ / "record.json").read_text()
     record = record_of(round_)
-    assert record["sum"]["sites"] == list(SITES)
-    assert record["sum"]["dropped"] == ["hospital-d"]
-    assert record["sum"]["signed"] is True
-    plain = []
-    for name in SITES:
-        file = tmp_path / f"{name}.gcfcp"
-        command = f"summarize {tmp_path / name}.csv --groups {groups} --client {name} --by group"
-        cli.run(shlex.split(f"{command} --grid uniform:0,1,64 --min-count 1 -o {file}"))
-        plain.append(gcfcp.ClientSummary.load(file))
-    total = gcfcp.add(plain)
-    total = replace(total, members=tuple((name, None) for name, _ in total.members))
-    found = gcfcp.ClientSummary.load(round_ / "sum.gcfcp")
-    assert found.to_bytes() == with_min_count(total, 10).to_bytes()
+    assert [e["code"] for e in record["audits"]] == [None] * 3
+    # The server has sent no code, and the hospital's own file stayed where it was.
+    assert [path.name for path in (tmp_path / "server/app").iterdir()] == ["pyproject.toml"]
+    sent = list((tmp_path / "flower-home").rglob("my_site*"))
+    assert sent == []

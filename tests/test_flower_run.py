@@ -16,8 +16,6 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed; it comes with gcfcp[test]")
 
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from gcfcp.flower import run as module
 from gcfcp.flower.__main__ import main
@@ -101,9 +99,11 @@ def test_a_round_that_does_not_start_is_stopped_and_says_why(
 
 
 def test_a_certificate_without_loopback_is_named_as_the_cause(
-    flwr: Path, capfd: pytest.CaptureFixture[str]
+    flwr: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    port = serve(flwr, ["localhost"])
+    monkeypatch.setattr(keys, "LOOPBACK", [])
+    keys.make_certificates(flwr, ["localhost"])
+    port = serve(flwr)
     (flwr / "config.toml").write_text(
         f'[superlink.gcfcp]\naddress = "localhost:{port}"\nroot-certificates = "{flwr}/ca.crt"\n'
     )
@@ -113,19 +113,11 @@ def test_a_certificate_without_loopback_is_named_as_the_cause(
     assert "(it names localhost): make one that does" in err
 
 
-def serve(directory: Path, addresses: list[str]) -> int:
-    """Serve TLS on loopback with a certificate for these addresses alone; return the port."""
-    authority, own = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
-    name = keys._name("test")
-    pem = serialization.Encoding.PEM
-    root = keys._certificate(name, authority.public_key(), name, authority, None)
-    leaf = keys._certificate(name, own.public_key(), name, authority, addresses)
-    (directory / "ca.crt").write_bytes(root.public_bytes(pem))
-    secret = own.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    (directory / "both.pem").write_bytes(leaf.public_bytes(pem) + secret)
+def serve(directory: Path) -> int:
+    """Serve TLS on loopback with the certificate in this directory; return the port."""
     server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(directory / "both.pem")
+    context.load_cert_chain(directory / "server.pem", directory / "server.key")
     server.socket = context.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.handle_request, daemon=True).start()
     return int(server.server_address[1])

@@ -140,10 +140,10 @@ class Deployment:
             finally:
                 round_.kill()
 
-    def begin(self, app: Path, config: dict[str, Any]) -> subprocess.Popen[bytes]:
+    def begin(self, app: Path, config: dict[str, Any], more: str = "") -> subprocess.Popen[bytes]:
         """Start a round, and return the process that follows it to its end."""
         pairs = " ".join(f"{k}={json.dumps(v)}" for k, v in config.items())
-        command = f"-m gcfcp.flower run {app} {NAME} -c {shlex.quote(pairs)}"
+        command = f"-m gcfcp.flower run {app} {NAME} -c {shlex.quote(pairs)} {more}".strip()
         self.echo(f"$ python {command}")
         return subprocess.Popen(
             [sys.executable, *shlex.split(command)],
@@ -159,7 +159,7 @@ class Deployment:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
         )
         try:
             answer = json.loads(done.stdout)
@@ -190,7 +190,7 @@ class Deployment:
     def log(self, name: str) -> str:
         return self.log_file(name).read_text(errors="replace")
 
-    def wait(self, what: str, ready: Callable[[], bool], timeout: float = 60) -> None:
+    def wait(self, what: str, ready: Callable[[], bool], timeout: float = 180) -> None:
         """Wait until `ready` says so; `what` is named in the error if it never does."""
         end = time.monotonic() + timeout
         while not ready():

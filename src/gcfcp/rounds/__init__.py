@@ -18,7 +18,7 @@ of a question in and those of an answer out, and turns what is raised here into 
 """
 
 from gcfcp.rounds.codes import FROM_CLIENTS, Code, Refusal
-from gcfcp.rounds.ledger import Asked, Entry, Ledger, default_directory
+from gcfcp.rounds.ledger import Asked, Entry, Ledger, default_directory, spent
 from gcfcp.rounds.names import file_stem
 from gcfcp.rounds.policy import Policy
 from gcfcp.rounds.question import NamedScore, Question, differences, score_of
@@ -47,6 +47,7 @@ __all__ = [
     "question_of",
     "score_of",
     "site_of",
+    "spent",
     "split",
     "text",
     "whole",

@@ -23,8 +23,10 @@ class Code(StrEnum):
     BY_DIFFERS = "by-differs"
     SHAPE_DIFFERS = "shape-differs"
     GRID_DIFFERS = "grid-differs"
+    EPSILON_DIFFERS = "epsilon-differs"
     ROUND_DIFFERS = "round-differs"
     QUESTIONS_USED_UP = "questions-used-up"
+    BUDGET_USED_UP = "budget-used-up"
     AUDITS_USED_UP = "audits-used-up"
     DATA_CHANGED = "data-changed"
     LEDGER_UNUSABLE = "ledger-unusable"
@@ -65,9 +67,12 @@ _MEANINGS = {
     Code.BY_DIFFERS: "the site has agreed to summaries by atom and not by group, or the reverse",
     Code.SHAPE_DIFFERS: "the site has agreed to another shape, or to none",
     Code.GRID_DIFFERS: "the site has agreed to another grid, or to none",
+    Code.EPSILON_DIFFERS: "the site has agreed to another epsilon, or to none",
     Code.ROUND_DIFFERS: "the site has agreed to another round, or to none",
     Code.QUESTIONS_USED_UP: "the site has answered another question about these records, and "
     "answers no further one",
+    Code.BUDGET_USED_UP: "the site's privacy budget for these records does not allow another "
+    "answer",
     Code.AUDITS_USED_UP: "the site has audited another predictor on these records, and audits no "
     "further one",
     Code.DATA_CHANGED: "the site's records are not those of its earlier answer: the site gives new "

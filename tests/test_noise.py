@@ -384,6 +384,22 @@ def test_the_guarantee_is_proved_and_says_what_privacy_took():
     )
 
 
+@pytest.mark.parametrize("by", ["atom", "group"])
+def test_a_plan_says_before_the_round_what_an_epsilon_costs(by):
+    plain = [site("a", 4000, epsilon=None, by=by), site("b", 2000, 1, epsilon=None, by=by)]
+    noisy = [site("a", 4000, by=by), site("b", 2000, 1, by=by)]
+    planned = plan(plain, 0.1, epsilon=1.0)
+    happened = calibrate(noisy, 0.1).guarantee
+    for before, after in zip(planned.groups, happened, strict=True):
+        assert before.privacy == pytest.approx(after.privacy, rel=0.5)
+    assert "noise of epsilon=1 would cost this much coverage: all 0.0" in str(planned)
+    dearer = plan(plain, 0.1, epsilon=0.1)
+    assert all(d.privacy > p.privacy for d, p in zip(dearer.groups, planned.groups, strict=True))
+    assert all(g.privacy == 0 for g in plan(plain, 0.1).groups)
+    with pytest.raises(GCFCPError, match="needs counts on a grid without noise"):
+        plan(noisy, 0.1, epsilon=1.0)
+
+
 def test_too_much_noise_is_infinite_with_a_reason():
     with pytest.warns(gcfcp.GCFCPWarning, match=r"noise of epsilon=0\.01: a larger epsilon"):
         made = calibrate([site("a", 200, epsilon=0.01)], 0.1)

@@ -48,10 +48,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gcfcp.arrays import Floats
+from gcfcp.arrays import Bools, Floats
 from gcfcp.errors import GCFCPError
-from gcfcp.noise import imitated, variance_of
-from gcfcp.summary import ClientSummary
+from gcfcp.noise import Noise, imitated, variance_of
+from gcfcp.summary import ClientSummary, possible_cells, sensitivity_of
 
 if TYPE_CHECKING:
     from gcfcp.calibration.problem import Problem, Weights
@@ -128,21 +128,35 @@ def refuse_for_noise(
 def charge_for(
     summaries: Sequence[ClientSummary], shares: Sequence[Fraction], alpha: Fraction
 ) -> NoiseCharge:
+    """The charge for the noise of these summaries."""
+    noises = [s.noise for s in summaries]
+    rows = [len(s.membership) / 2 if s.by == "atom" else 1.0 for s in summaries]
+    return _cheapest(summaries, shares, noises, rows, alpha)
+
+
+def _cheapest(
+    summaries: Sequence[ClientSummary],
+    shares: Sequence[Fraction],
+    noises: Sequence[Noise | None],
+    rows: Sequence[float],
+    alpha: Fraction,
+) -> NoiseCharge:
     """The charge with the gamma that costs least, as far as public numbers tell.
 
     The cost in coverage is about (1 - alpha) gamma + kappa sd / W, with kappa = sqrt(2 log(1 /
     gamma)) and, in the place of what is not known, a group of a quarter of all records and an edge
     in the middle of the grid.
+
+    - `noises`: The noise of each client, or None.
+    - `rows`: About how many atoms of each client a group has.
     """
-    epsilon = max(s.noise.epsilon for s in summaries if s.noise is not None)
-    rate = [float(p) / s.n for p, s in zip(shares, summaries, strict=True)]
-    cells = _cells(summaries)
+    epsilon = max(noise.epsilon for noise in noises if noise is not None)
     cell = math.fsum(
-        r**2 * s.noise.variance * (len(s.membership) / 2 if s.by == "atom" else 1)
-        for r, s in zip(rate, summaries, strict=True)
-        if s.noise is not None
+        (float(p) / s.n) ** 2 * noise.variance * r
+        for p, s, noise, r in zip(shares, summaries, noises, rows, strict=True)
+        if noise is not None
     )
-    sd = math.sqrt(cell * cells / 2)
+    sd = math.sqrt(cell * _cells(summaries) / 2)
     best: tuple[float, NoiseCharge] | None = None
     for gamma in GAMMAS:
         charge = NoiseCharge.of(alpha, gamma, epsilon)
@@ -157,6 +171,50 @@ def charge_for(
             f"{float(GAMMAS[0]):g} must be left for chance: use a larger alpha"
         )
     return best[1]
+
+
+def planned_costs(problem: Problem, epsilon: float) -> Floats:
+    """How much coverage noise of this epsilon would cost in each group, float (G,), up to 1.
+
+    The summaries are counts on a grid without noise, such as those of last quarter: the cost is
+    alpha - alpha' + q / W_G at the edge where the group has its 1 - alpha quantile now.
+    """
+    summaries = problem.summaries
+    if summaries[0].grid is None or has_noise(summaries):
+        raise GCFCPError(
+            f"epsilon={epsilon:g} in a plan needs counts on a grid without noise, such as those "
+            "of the sites themselves or of an earlier quarter"
+        )
+    rows = [_possible_rows(s) for s in summaries]
+    noises = [Noise.of(epsilon, sensitivity_of(s.possible, s.by)) for s in summaries]
+    typical = [r.sum(axis=0).max() / (2 if problem.by == "atom" else 1) for r in rows]
+    charge = _cheapest(summaries, problem.shares, noises, typical, problem.alpha)
+    cells = _cells(summaries)
+    rate = problem.weights.rate / problem.weights.unit
+    counts = _group_counts(summaries, cells + 1)
+    costs = []
+    for g in range(len(problem.groups)):
+        found: dict[tuple[float, float], int] = {}
+        for weight, noise, own in zip(rate.tolist(), noises, rows, strict=True):
+            key = weight, noise.scale
+            found[key] = found.get(key, 0) + int(np.count_nonzero(own[:, g]))
+        law = tuple((r, s, n) for (r, s), n in sorted(found.items()) if r and n)
+        weights = rate @ counts[:, g]
+        total = float(weights.sum())
+        if not total:
+            costs.append(1.0)
+            continue
+        edge = int(np.searchsorted(np.cumsum(weights)[:-1], float(1 - charge.alpha) * total))
+        margin = margin_of(law, cells, charge)[min(edge, cells - 1)]
+        costs.append(min(1.0, float(problem.alpha - charge.alpha) + margin / total))
+    return np.array(costs)
+
+
+def _possible_rows(s: ClientSummary) -> Bools:
+    """The rows (a, G) to which a site would add noise."""
+    certain = s.groups.everyone.copy()
+    certain[len(s.groups.others) :] = s.possible[len(s.groups.others) :]
+    return possible_cells(s.possible, certain, s.by, 2**16)
 
 
 def noisy_levels(problem: Problem) -> tuple[Floats, Floats]:
@@ -235,7 +293,7 @@ def deviations(law: Law, cells: int, charge: NoiseCharge) -> Floats:
     return found
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def _kappa(law: Law, cells: int, charge: NoiseCharge) -> float:
     """The number of standard deviations that no E_j exceeds with probability 1 - gamma."""
     rng = np.random.default_rng([cells, *charge.alpha.as_integer_ratio()])

@@ -27,12 +27,14 @@ from gcfcp.calibration.admission import MAX_ATOMS, Admission, Aggregates
 from gcfcp.calibration.clients import twin_text
 from gcfcp.calibration.correction import THEOREM_2, Correction
 from gcfcp.calibration.mixture import Mixture
+from gcfcp.calibration.noisy import planned_costs
 from gcfcp.calibration.problem import Problem, problem_of, shares_of
 from gcfcp.calibration.reasons import AtomRecord, atom_records
 from gcfcp.calibration.screening import Screening, screen
 from gcfcp.calibration.server import Calibration, calibration_of, solve_table
 from gcfcp.calibration.unseen import UnseenSite
 from gcfcp.groups import BOUNDED, find_atoms, imbalances
+from gcfcp.noise import checked_epsilon
 from gcfcp.summary import ClientSummary
 from gcfcp.thresholds import ThresholdTable
 
@@ -123,7 +125,7 @@ def _state(group: GroupPlan) -> str:
         return "finite"
     if group.withheld:
         return f"INFINITE, and up to {group.withheld:,} records of it are withheld"
-    if group.privacy and not group.finite:
+    if group.privacy and not group.finite and group.missing is None:
         return f"INFINITE, and noise costs {group.privacy:.3f} of the coverage"
     if group.missing is None or group.growth is None:
         return "INFINITE, and more records of the same kind would not help"
@@ -147,11 +149,15 @@ def plan(
     aggregates: Aggregates = (),
     round: str | None = None,
     max_atoms: int | None = MAX_ATOMS,
+    epsilon: float | None = None,
 ) -> Plan:
     """Which thresholds would be infinite, why, how many records are missing, and what would help.
 
-    The arguments are those of `calibrate`. No warning is given: the plan says everything, and which
-    client has the largest share of each group.
+    - `epsilon`: For counts on a grid without noise, such as those of an earlier quarter: the plan
+      says how much coverage noise of this epsilon would cost each group (`GroupPlan.privacy`).
+
+    All other arguments are those of `calibrate`. No warning is given: the plan says everything, and
+    which client has the largest share of each group.
     """
     problem = problem_of(
         summaries,
@@ -168,17 +174,20 @@ def plan(
     table = solve_table(problem)
     records = atom_records(problem, table)
     made = calibration_of(problem, table, records, mixture, merge, delta, eta=0.1)
+    privacy = [g.privacy for g in made.guarantee]
+    if epsilon is not None:
+        privacy = planned_costs(problem, checked_epsilon(epsilon)).tolist()
     return Plan(
         alpha=float(problem.alpha),
         test_weight=made.test_weight,
         correction=problem.correction,
         clients=_client_plans(problem),
-        groups=_group_plans(problem, made),
+        groups=_group_plans(problem, privacy),
         atoms=records,
         notes=(
             *_note_on_the_mixture(problem),
             *_note_on_the_groups(problem),
-            *_note_on_the_noise(problem, made),
+            *_note_on_the_noise(problem, privacy, epsilon),
             *map(twin_text, made.twins),
         ),
         advice=_advice(problem, table, records),
@@ -203,14 +212,13 @@ def _client_plans(problem: Problem) -> tuple[ClientPlan, ...]:
     )
 
 
-def _group_plans(problem: Problem, made: Calibration) -> tuple[GroupPlan, ...]:
+def _group_plans(problem: Problem, privacy: Sequence[float]) -> tuple[GroupPlan, ...]:
     """One record for each group, in the order of the groups."""
     weights, tally = problem.weights, problem.tally
     counts = tally.described.sum(axis=0)
     mass = weights.rate @ tally.described / weights.unit
     charge = problem.charged.most / weights.unit * problem.sizes.n.sum()
     alone, noise = problem.finite_alone, problem.noise is not None
-    privacy = {g.group: g.privacy for g in made.guarantee}
     tried: dict[Fraction, Bools] = {}
     largest = {found.group: found for found in problem.largest_shares}
     plans = []
@@ -235,7 +243,7 @@ def _group_plans(problem: Problem, made: Calibration) -> tuple[GroupPlan, ...]:
                 withheld=withheld,
                 largest_client=largest[name].client if name in largest else None,
                 largest_share=largest[name].share if name in largest else 0.0,
-                privacy=privacy[name],
+                privacy=privacy[g],
             )
         )
     return tuple(plans)
@@ -279,11 +287,16 @@ def _note_on_the_groups(problem: Problem) -> list[str]:
     return [note]
 
 
-def _note_on_the_noise(problem: Problem, made: Calibration) -> list[str]:
-    """What noise costs in each group."""
+def _note_on_the_noise(
+    problem: Problem, privacy: Sequence[float], epsilon: float | None
+) -> list[str]:
+    """What noise costs in each group, or would cost."""
+    names = problem.groups.names
+    costs = ", ".join(f"{name} {cost:.3f}" for name, cost in zip(names, privacy, strict=True))
+    if epsilon is not None:
+        return [f"noise of epsilon={epsilon:g} would cost this much coverage: {costs}"]
     if problem.noise is None:
         return []
-    costs = ", ".join(f"{g.group} {g.privacy:.3f}" for g in made.guarantee)
     return [
         f"noise of epsilon={problem.noise.epsilon:g} costs this much coverage beyond the promise: "
         f"{costs}; records are counted with noise"

@@ -60,6 +60,12 @@ def plan(
     aggregate: AggregateNames = None,
     round: RoundName = None,
     max_atoms: MaxAtoms = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="For counts on a grid without noise: say what noise of this epsilon would cost."
+        ),
+    ] = None,
     skip_bad: SkipBad = False,
     as_json: Json = False,
 ) -> None:
@@ -82,6 +88,7 @@ def plan(
         confidence=confidence,
         aggregates=loaded.aggregates,
         max_atoms=_most_atoms(max_atoms),
+        epsilon=epsilon,
     )
     if as_json:
         more = {"left_out": list(loaded.left_out)} if skip_bad else {}

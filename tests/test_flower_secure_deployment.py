@@ -1,4 +1,4 @@
-"""A signed secure sum in a real deployment on this machine: TLS, node authentication, a hung node."""
+"""A signed secure sum in a real deployment on this machine, with TLS and a node that hangs."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@
 | `pooling`     | all centroids of all clients, sorted by atom                               |
 | `correction`  | how much the test point must weigh so that the promise is proved           |
 | `problem`     | the weight of each record, the counts by group, and the coreset            |
+| `noisy`       | levels from counts with noise, and what noise costs                        |
 | `confidence`  | levels that keep the promise for this very predictor                       |
 | `shapes`      | `fit_shape`: a shape from summaries                                        |
 | `server`      | `calibrate`, and the `Calibration` that it returns                         |

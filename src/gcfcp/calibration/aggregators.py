@@ -17,6 +17,7 @@ from gcfcp.calibration.admission import Admission, Aggregates
 from gcfcp.calibration.clients import in_order, refuse_shape_parts, shape_of
 from gcfcp.calibration.pooling import largest_delta, pool_of, recompressed
 from gcfcp.errors import GCFCPError
+from gcfcp.noise import Noise
 from gcfcp.solver import combined
 from gcfcp.summary import ClientSummary
 
@@ -126,6 +127,14 @@ def _sum(ordered: Sequence[ClientSummary], client: str) -> ClientSummary:
                 f"{s.client} was summarised with min_count={s.min_count}, {ordered[0].client} with "
                 f"{ordered[0].min_count}, and their sum would hide it: use the same at all sites"
             )
+    noises = [s.noise for s in ordered if s.noise is not None]
+    if noises and not all(
+        s.noise is not None and np.array_equal(s.possible, ordered[0].possible) for s in ordered
+    ):
+        raise GCFCPError(
+            "counts with noise add up only if all sites add noise, and to the same cells: give "
+            "them to calibrate one by one"
+        )
     pool = pool_of(ordered)
     atom, values, counts = combined(pool.atom, pool.values, pool.counts.astype(np.float64))
     return _merged(
@@ -171,5 +180,6 @@ def _merged(
         date=first.date if all(s.date == first.date for s in ordered) else None,
         strangers=tuple(map(sum, zip(*(s.strangers for s in ordered), strict=True))),
         grid=first.grid,
+        noise=Noise.total(s.noise for s in ordered if s.noise) if first.noise else None,
         **arrays,
     )

@@ -43,6 +43,7 @@ import numpy as np
 
 from gcfcp.arrays import Floats
 from gcfcp.calibration.correction import ONE_CLIENT, THEOREM_1, THEOREM_2, factor_inside
+from gcfcp.calibration.noisy import noisy_levels
 from gcfcp.calibration.problem import Problem
 from gcfcp.groups import imbalances
 
@@ -109,6 +110,9 @@ class Guarantee:
     effective_n: float  # W_G^2 / sum_k lambda_k^2 n_kG: the records if all weighed the same.
     promise: str = ON_AVERAGE  # What kind of promise it is, in words.
     confidence: float | None = None  # That of a promise about this very predictor.
+    # The coverage that is aimed at beyond the promise because of noise: alpha - alpha' + q / W_G.
+    privacy: float = 0.0
+    epsilon: float | None = None  # The largest privacy loss of a record at any site with noise.
 
 
 def guarantees_of(problem: Problem, eta: float) -> tuple[Guarantee, ...]:
@@ -122,6 +126,7 @@ def guarantees_of(problem: Problem, eta: float) -> tuple[Guarantee, ...]:
     upper = _over_coverage(problem, epsilon, eta)
     if problem.rule == "max" or problem.tally.suppressed.any():
         upper = np.ones(len(upper))
+    privacy = _privacy(problem)
     mass = weights.rate @ described
     squares = weights.rate**2 @ described
     return tuple(
@@ -137,12 +142,26 @@ def guarantees_of(problem: Problem, eta: float) -> tuple[Guarantee, ...]:
             eta=eta,
             weight=float(mass[g] / weights.unit),
             records=int(described[:, g].sum()),
-            effective_n=float(mass[g] ** 2 / squares[g]) if squares[g] else 0.0,
+            effective_n=float(mass[g] ** 2 / squares[g]) if squares[g] > 0 else 0.0,
             promise=promise_of(problem.confidence),
             confidence=problem.confidence,
+            privacy=float(privacy[g]),
+            epsilon=None if problem.noise is None else problem.noise.epsilon,
         )
         for g, name in enumerate(problem.groups.names)
     )
+
+
+def _privacy(problem: Problem) -> Floats:
+    """How much of the coverage goes to noise in each group, float (G,); see `noisy`."""
+    found = np.zeros(len(problem.groups))
+    if problem.noise is None:
+        return found
+    weight = problem.weights.rate @ problem.tally.described
+    found[:] = 1.0  # All of it, where noise hides whether there are records.
+    np.divide(noisy_levels(problem)[1], weight, out=found, where=weight > 0)
+    lost: Floats = np.minimum(found + float(problem.alpha - problem.noise.alpha), 1.0)
+    return lost
 
 
 def _error(problem: Problem) -> float:
@@ -152,7 +171,8 @@ def _error(problem: Problem) -> float:
     certified error that occurred, plus one more sin(pi / delta) if the server compresses again.
     """
     worst_case = max(s.coarseness for s in problem.summaries)
-    occurred = float((problem.pool.cell_errors / problem.pool.cell_counts).max())
+    counts = np.maximum(problem.pool.cell_counts, 1)  # Noisy counts have no errors.
+    occurred = float((problem.pool.cell_errors / counts).max())
     epsilon = max(worst_case, occurred)
     if problem.delta is not None:
         epsilon += math.sin(math.pi / problem.delta)

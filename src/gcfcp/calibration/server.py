@@ -30,6 +30,7 @@ from gcfcp.calibration.correction import Correction
 from gcfcp.calibration.guarantees import Guarantee, guarantees_of
 from gcfcp.calibration.influence import Influence, influences
 from gcfcp.calibration.mixture import Mixture
+from gcfcp.calibration.noisy import noisy_levels
 from gcfcp.calibration.pooling import largest_delta
 from gcfcp.calibration.problem import Problem, problem_of
 from gcfcp.calibration.reasons import AtomRecord, atom_records, warning_of
@@ -353,6 +354,8 @@ def _group_levels(problem: Problem) -> Floats:
     """
     if problem.confidence is not None:
         return confident_levels(problem)
+    if problem.noise is not None:
+        return noisy_levels(problem)[0]
     coreset = problem.coreset
     atom = np.repeat(np.arange(len(coreset.membership)), np.diff(coreset.start))
     infinite = problem.tally.infinite_weights(problem.weights.rate)

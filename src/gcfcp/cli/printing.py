@@ -27,7 +27,7 @@ def show_summary(summary: ClientSummary, as_json: bool) -> None:
     console.lines(str(summary.disclosure))
     parameters = f" {summary.parameters}" if summary.parameters else ""
     how = (
-        f"grid of {summary.grid}"
+        f"grid of {summary.grid}{f', {summary.noise}' if summary.noise else ''}"
         if summary.grid is not None
         else f"delta {summary.delta:g}, {summary.representative} representatives"
     )
@@ -85,6 +85,7 @@ def _summary_values(summary: ClientSummary) -> dict[str, Any]:
         "delta": summary.delta,
         "representative": summary.representative,
         "cells": None if summary.grid is None else summary.grid.values,
+        "noise": None if summary.noise is None else summary.noise.values,
         "fingerprint": summary.groups.fingerprint,
         "groups": list(summary.groups.names),
         "predicates": summary.groups.predicates,

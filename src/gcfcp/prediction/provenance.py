@@ -111,7 +111,7 @@ OF_CLIENT = (
 
 OF_GROUP = (
     "group", "lower", "lower_status", "certified", "certified_status", "upper", "upper_status",
-    "theorem", "eta", "promise", "confidence",
+    "theorem", "eta", "promise", "confidence", "epsilon",
 )  # fmt: skip
 """What a file without the coreset says about the promise to a group."""
 

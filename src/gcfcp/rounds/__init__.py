@@ -23,7 +23,7 @@ in and the reply out (`respond`), and decides nothing. The server's half is `gcf
 """
 
 from gcfcp.rounds.codes import FROM_CLIENTS, Code, Refusal
-from gcfcp.rounds.ledger import Asked, Entry, Ledger, default_directory
+from gcfcp.rounds.ledger import Asked, Entry, Ledger, default_directory, spent
 from gcfcp.rounds.names import file_stem
 from gcfcp.rounds.own import own_site
 from gcfcp.rounds.policy import Policy
@@ -79,6 +79,7 @@ __all__ = [
     "respond_to_bytes",
     "score_of",
     "site_of",
+    "spent",
     "split",
     "summary_of_total",
     "text",

@@ -6,6 +6,11 @@ repeats it byte for byte whenever the same question is asked again. A score that
 therefore drawn once. Another question is refused. Audits are kept in the same way: one predictor
 for each data set.
 
+Where summaries have noise, the ledger also adds up their privacy losses: the epsilons of different
+answers about one data set add up (basic composition; a repeated answer is the same bytes and loses
+nothing more). An answer that would exceed the owner's budget is refused. Whoever has told something
+without noise about a data set has no budget left for it.
+
     DIRECTORY/
       journal.jsonl       One line for every reply: when, what, how many bytes, whether repeated.
       DATASET/            One directory for each data set, named after it (see `names`).
@@ -45,9 +50,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -167,12 +173,14 @@ class Ledger:
         limit: int,
         make: Callable[[], bytes],
         check: Callable[[bytes], None] = lambda _: None,
+        budget: float | None = None,
     ) -> bytes:
         """The answer to what is asked: the one that was kept, or a new one, which is then kept.
 
         limit: How many different questions are answered about a data set.
         make: It makes a new answer. It is not called if one was kept, or if the limit is reached.
         check: It raises a GCFCPError if bytes that were kept are not such an answer.
+        budget: The most epsilon that all answers about a data set may lose together, or None.
         Raises a `Refusal` if there is no answer.
         """
         with usable():
@@ -190,6 +198,7 @@ class Ledger:
             taken = {e.number for e in (*kept, *begun)}
             if mine is None and len(taken) >= limit:
                 raise self._used_up(asked, len(taken))
+            _refuse_beyond(asked, kept, budget)
             number = max(taken, default=0) + 1 if mine is None else mine.number
             if mine is None and asked.kind == AUDIT:
                 start = Entry(asked, number, _now(), LIBRARY, b"")
@@ -378,6 +387,28 @@ def _refuse_changed(asked: Asked, kept: list[Entry]) -> None:
                 f"about on {entry.time}: give the new records a name of their own, such as "
                 f'{_NAME[asked.kind]}="2026Q4"',
             )
+
+
+def spent(entries: Iterable[Entry]) -> float:
+    """The epsilon that these answers have lost together; infinite if one of them has no noise."""
+    return math.fsum(
+        math.inf if e.asked.question.epsilon is None else e.asked.question.epsilon
+        for e in entries
+        if e.asked.kind == SUMMARY
+    )
+
+
+def _refuse_beyond(asked: Asked, kept: list[Entry], budget: float | None) -> None:
+    """Raise a `Refusal` if one more answer would lose more than the owner's budget."""
+    if budget is None:
+        return
+    before, more = spent(kept), asked.question.epsilon
+    if more is None or before + more > budget * (1 + 1e-12):
+        raise Refusal(
+            Code.BUDGET_USED_UP,
+            f"epsilon {before:g} of {budget:g} is spent on data set {asked.dataset!r:.60}, and "
+            f"this question asks for {more if more is None else format(more, 'g')} more",
+        )
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from gcfcp import checks, scores
 from gcfcp.errors import GCFCPError
 from gcfcp.grid import Grid, as_grid
 from gcfcp.groups import Groups
+from gcfcp.noise import checked_epsilon
 from gcfcp.shape import Shape, as_shape
 from gcfcp.summary import BY, ClientSummary
 
@@ -36,6 +37,7 @@ class Question:
     shape: With by="group", the shape that the sites subtract from their scores, or None.
     round: The round that summaries and audits must name, such as "2026Q4", or None.
     grid: The public grid on which the sites count their records, or None.
+    epsilon: With a grid and min_count=1, the privacy loss of one record: the sites add noise.
     secure: Whether the sites add up their counts in a secure sum (see `gcfcp.secure`), so that the
     server sees nothing of a single site. It needs a grid, and min_count then applies to the sum.
     """
@@ -50,6 +52,7 @@ class Question:
     shape: Shape | None = None
     round: str | None = None
     grid: Grid | None = None
+    epsilon: float | None = None
     secure: bool = False
     parameters: Mapping[str, Any] = field(init=False)
     score_name: str = field(init=False)
@@ -73,6 +76,13 @@ class Question:
         by = checks.choice("by", usual if self.by is None else self.by, *BY)
         object.__setattr__(self, "by", by)
         object.__setattr__(self, "shape", as_shape(self.shape, self.groups))
+        if self.epsilon is not None:
+            object.__setattr__(self, "epsilon", checked_epsilon(self.epsilon))
+            if self.grid is None or self.min_count != 1:
+                raise GCFCPError(
+                    f"epsilon={self.epsilon:g} needs a grid and min_count=1, because noise hides "
+                    "what min_count would"
+                )
         if by == "atom" and self.shape is not None:
             raise GCFCPError("a summary by atom takes no shape: ask with by='group'")
         if checks.flag("secure", self.secure):
@@ -92,6 +102,11 @@ class Question:
             )
         if self.representative != "upper":
             raise GCFCPError("a secure sum has no means: ask with representative='upper'")
+        if self.epsilon is not None:
+            raise GCFCPError(
+                f"epsilon={self.epsilon:g} is not possible in a secure sum of a round, whose sites "
+                "add no noise: leave one of the two out"
+            )
 
     @property
     def at_site(self) -> Question:
@@ -123,6 +138,7 @@ class Question:
             shape=summary.shape,
             round=summary.round,
             grid=summary.grid,
+            epsilon=_epsilon(summary),
         )
 
     @property
@@ -138,6 +154,7 @@ class Question:
             "shape": self.shape,
             "round": self.round,
             "grid": self.grid,
+            "epsilon": self.epsilon,
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -154,6 +171,7 @@ class Question:
             "shape": self.shape and self.shape.values,
             "round": self.round,
             "grid": self.grid and self.grid.values,
+            "epsilon": self.epsilon,
             "secure": self.secure,
         }
 
@@ -174,6 +192,7 @@ class Question:
                 shape=None if shape is None else Shape.from_values(groups, shape),
                 round=data.get("round"),
                 grid=None if grid is None else Grid.from_values(grid),
+                epsilon=data.get("epsilon"),
                 secure=data.get("secure", False),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -213,6 +232,13 @@ def differences(
             yield what, value, ours[what]
 
 
+def _epsilon(asked: Question | ClientSummary) -> float | None:
+    """The privacy loss of a question or of a summary; None without noise."""
+    if isinstance(asked, Question):
+        return asked.epsilon
+    return None if asked.noise is None else asked.noise.epsilon
+
+
 def _parts(asked: Question | ClientSummary) -> dict[str, Any]:
     """Everything that a summary is made with, by name."""
     score = asked.score_name if isinstance(asked, Question) else asked.score
@@ -227,6 +253,7 @@ def _parts(asked: Question | ClientSummary) -> dict[str, Any]:
         "by": asked.by,
         "shape": None if asked.shape is None else asked.shape.fingerprint,
         "grid": None if asked.grid is None else asked.grid.fingerprint,
+        "epsilon": _epsilon(asked),
         "round": asked.round,
         "secure": isinstance(asked, Question) and asked.secure,
     }

@@ -18,10 +18,12 @@ defaults, so that both sides can write down the same lines.
 | `by`             | atom or group                                                     | (derived) |
 | `shape`          | by group: a shape or an earlier predictor, made of other records  | none      |
 | `grid`           | a grid file, or words such as uniform:0,1,64; none: digests       | none      |
+| `epsilon`        | with a grid: the privacy loss of one record; sites add noise      | no noise  |
 | `secure`         | whether the counts are added up in a secure sum; needs a grid     | false     |
 | `round`          | the round that summary and audit name, such as 2026Q4             | none      |
 | `absent`         | the groups that the site cannot have, with commas                 | none      |
 | `questions`      | how many different questions are answered about a data set        | 1         |
+| `budget`         | the most epsilon that all answers about a data set may lose       | no limit  |
 | `dataset`        | the name of the records in `data` or `summary`                    | its path  |
 | `audit-data`     | labelled records for audits, none of them used to calibrate       | no audits |
 | `audit-dataset`  | the name of the records in `audit-data`                           | its path  |
@@ -68,10 +70,10 @@ Settings = Mapping[str, Any]
 
 _QUESTION_KEYS = (
     *("groups", "score", "parameters", "model", "delta", "representative", "min-count"),
-    *("by", "shape", "grid", "round", "absent", "secure"),
+    *("by", "shape", "grid", "epsilon", "round", "absent", "secure"),
 )
 _SITE_KEYS = frozenset(
-    {*_QUESTION_KEYS, "data", "summary", "questions", "dataset"}
+    {*_QUESTION_KEYS, "data", "summary", "questions", "budget", "dataset"}
     | {"audit-data", "audit-dataset", "audits", "missing", "seed"}
     | {"sum-sites", "sum-threshold", "key", "known-keys"}
 )
@@ -95,6 +97,7 @@ def question_of(settings: Settings) -> Question:
         shape=Shape.load(text(settings, "shape")) if settings.get("shape") else None,
         round=settings.get("round") or None,
         grid=Grid.parse(text(settings, "grid")) if settings.get("grid") else None,
+        epsilon=number(settings, "epsilon", 0) or None,
         secure=checks.flag("secure", settings.get("secure", False)),
     )
 
@@ -122,6 +125,7 @@ def site_of(settings: Settings, client: str, ledger: Ledger) -> Site:
             absent=absent,
             questions=whole(settings, "questions", 1),
             audits=whole(settings, "audits", 1),
+            budget=number(settings, "budget", 0) if "budget" in settings else None,
             sums=Rules(
                 whole(settings, "sum-sites", 3), whole(settings, "sum-threshold", 0) or None
             ),

@@ -110,7 +110,9 @@ def answer_summary(site: Site, question: Question) -> bytes:
             absent=absent,
             records=records,
         )
-        return site.ledger.answer(asked, site.policy.questions, make, check)
+        return site.ledger.answer(
+            asked, site.policy.questions, make, check, budget=site.policy.budget
+        )
 
 
 def answer_audit(site: Site, question: Question, predictor: bytes | None) -> bytes:

@@ -65,8 +65,8 @@ def answer_sum(site: Site, question: Question, request: bytes | None) -> bytes:
         make = partial(_made, site, asked, message, request)
         if number != _MASKED:
             return take(make)
-        limit = site.policy.questions
-        return site.ledger.answer(asked, limit, lambda: take(make), _check_kept)
+        limit, budget = site.policy.questions, site.policy.budget
+        return site.ledger.answer(asked, limit, lambda: take(make), _check_kept, budget)
 
 
 def _check_kept(data: bytes) -> None:

@@ -6,6 +6,7 @@
 | `cells`      | which counts may leave, so that small cells cannot be told    |
 | `withheld`   | the same for atoms: which records are not described           |
 | `counts`     | counts on a public grid: one vector, and the sum of sites     |
+| `noisy`      | the same counts with noise, for differential privacy          |
 | `summary`    | `ClientSummary`: the summary itself, and what must hold in it |
 | `disclosure` | what a summary tells about the records behind it              |
 | `layout`     | the bytes of a summary                                        |
@@ -18,7 +19,9 @@ from gcfcp.summary.cells import (
     Counted,
     certain_groups,
     counted,
+    possible_cells,
     possible_groups,
+    sensitivity_of,
     small_combinations,
 )
 from gcfcp.summary.client import (
@@ -56,10 +59,12 @@ __all__ = [
     "counts_of",
     "held_out",
     "places_of",
+    "possible_cells",
     "possible_groups",
     "refuse_empty",
     "refuse_sources",
     "rows_of",
+    "sensitivity_of",
     "signatures",
     "small_combinations",
     "summarize",

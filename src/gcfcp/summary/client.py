@@ -56,9 +56,11 @@ from gcfcp.digest import DigestBuilder, TDigest
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.grid import as_grid
 from gcfcp.groups import Atoms, Groups, find_atoms
+from gcfcp.noise import checked_epsilon
 from gcfcp.shape import as_shape
 from gcfcp.summary.cells import certain_groups, counted, possible_groups
 from gcfcp.summary.counts import CellCounter, CellCounts, counted_on
+from gcfcp.summary.noisy import noisy
 from gcfcp.summary.summary import BY, ClientSummary
 from gcfcp.summary.withheld import withheld
 
@@ -83,6 +85,7 @@ def summarize(
     round: str | None = ...,
     date: Any = ...,
     grid: Any = ...,
+    epsilon: float | None = ...,
 ) -> ClientSummary: ...
 @overload
 def summarize(
@@ -104,6 +107,7 @@ def summarize(
     round: str | None = ...,
     date: Any = ...,
     grid: Any = ...,
+    epsilon: float | None = ...,
 ) -> tuple[ClientSummary, ClientSummary]: ...
 def summarize(
     scores: ArrayLike,
@@ -124,6 +128,7 @@ def summarize(
     round: str | None = None,
     date: Any = None,
     grid: Any = None,
+    epsilon: float | None = None,
 ) -> ClientSummary | tuple[ClientSummary, ClientSummary]:
     """Summarise the calibration scores of one client: Algorithm 1, client side.
 
@@ -158,6 +163,9 @@ def summarize(
       counted, and count as the cell's upper edge; `delta` is not used. It is the one compression
       under which the promise of the simultaneous rule is proved, as long as `min_count` is 1, and
       such summaries add up (`gcfcp.add`). With a shape, the residuals are counted.
+    - `epsilon`: With a grid, the privacy loss of one record: noise is added to all counts, and the
+      server charges it (rule "max"). It needs the extra `dp` and `min_count=1`. Every call is a
+      release of its own: send one of them. See `gcfcp.noise` for what is protected.
 
     Returns a `ClientSummary`, or a pair of them with `holdout`. The server refuses to calibrate
     summaries of different scores, models, shapes or kinds together.
@@ -176,6 +184,7 @@ def summarize(
         round=round,
         date=date,
         grid=grid,
+        epsilon=epsilon,
     )
     values = checks.scores("scores", scores)
     matrix = groups.complete(membership, client) if groups.sites else groups.check(membership)
@@ -188,6 +197,7 @@ def summarize(
     making.refuse_outside(matrix)
     if holdout is None:
         return _summary_of(values, matrix, making)
+    making.refuse_holdout()
     held = held_out(len(values), holdout, rng)
     refuse_empty(bool(held.all()), not held.any(), holdout)
     return (
@@ -254,6 +264,7 @@ class Making:
     round: str | None = None
     date: Any = None  # Text, or None.
     grid: Any = None  # A `Grid`, or None.
+    epsilon: float | None = None  # That of the noise; None without noise.
 
     def __post_init__(self) -> None:
         if not isinstance(self.groups, Groups):
@@ -283,6 +294,13 @@ class Making:
                 "representative='mean' is not possible with a grid, on which every record counts "
                 "as the upper edge of its cell: use representative='upper'"
             )
+        if self.epsilon is not None:
+            given["epsilon"] = checked_epsilon(self.epsilon)
+            if grid is None or self.min_count != 1:
+                raise GCFCPError(
+                    f"epsilon={self.epsilon:g} needs a grid and min_count=1: noise is added to the "
+                    "counts of all cells of a public grid, and hides small ones"
+                )
         if given["shape"] is not None and self.by == "atom":
             raise GCFCPError(
                 "a summary by atom takes no shape: give by='group', or give the shape to calibrate"
@@ -338,7 +356,9 @@ class Making:
         has digests.
         """
         delta = 250 if self.delta is None else self.delta
-        return replace(self, by="atom", shape=None, whole=False, grid=None, delta=delta)
+        return replace(
+            self, by="atom", shape=None, whole=False, grid=None, delta=delta, epsilon=None
+        )
 
     def builder(self, buffer: int) -> DigestBuilder | CellCounter:
         """What follows a stream of scores: a builder of digests, or a counter with a grid."""
@@ -397,6 +417,14 @@ class Making:
                     "correct these records, or do not declare the group absent"
                 )
 
+    def refuse_holdout(self) -> None:
+        """Raise an error if the shape part of a holdout would leave without noise."""
+        if self.epsilon is not None:
+            raise GCFCPError(
+                f"epsilon={self.epsilon:g} does not go with holdout, whose shape part has no "
+                "noise: make the shape of other, public records"
+            )
+
     def refuse_outside(self, membership: Bools) -> None:
         """Raise an error if a record is not in a group that every record belongs to."""
         outside = self.groups.everyone & ~membership.all(axis=0)
@@ -452,6 +480,8 @@ def assemble(by_atom: list[Any], membership: Bools, making: Making) -> ClientSum
     counts = _sizes(by_atom)
     making.refuse_absent(membership, counts)
     in_group, n = membership.any(axis=1), int(counts.sum())
+    if making.epsilon is not None:
+        return noisy(assemble(by_atom, membership, replace(making, epsilon=None)), making)
     _warn_of_uncovered(making.client, int(counts[~in_group].sum()), n)
     if not making.whole:
         return _described_only(by_atom, membership, counts, making)
@@ -515,6 +545,10 @@ def assemble_groups(
             "two groups in a cell can be subtracted: use by='atom', or min_count=1 with noise "
             "(epsilon) or where only the sum of several sites is seen"
         )
+    if making.epsilon is not None:
+        return noisy(
+            assemble_groups(scores_of, atoms, counts, replace(making, epsilon=None)), making
+        )
     making.refuse_absent(atoms, counts)
     in_group, n = atoms.any(axis=1), int(counts.sum())
     _warn_of_uncovered(making.client, int(counts[~in_group].sum()), n)
@@ -547,7 +581,7 @@ def refuse_sources(by_atom: list[Any], membership: Bools, making: Making) -> Non
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GCFCPWarning)
         for other in settings:
-            before = replace(making, by="atom", shape=None, **other)
+            before = replace(making, by="atom", shape=None, epsilon=None, **other)
             found.add(assemble([part.copy() for part in by_atom], membership, before).source)
     if found & set(making.shape.sources):
         raise GCFCPError(

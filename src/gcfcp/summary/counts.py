@@ -43,6 +43,7 @@ from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.errors import GCFCPError
 from gcfcp.grid import Grid
 from gcfcp.groups import AtomLookup, Groups, possible_rows
+from gcfcp.noise import Noise
 from gcfcp.summary.summary import ClientSummary
 from gcfcp.summary.withheld import withheld
 
@@ -191,7 +192,10 @@ def counts_of(summary: ClientSummary) -> Ints:
 
 
 def summary_from_counts(
-    vector: Any, making: Making, members: Sequence[str] | None = None
+    vector: Any,
+    making: Making,
+    members: Sequence[str] | None = None,
+    noise: Noise | None = None,
 ) -> ClientSummary:
     """The summary that a vector of counts, or the sum of several, stands for.
 
@@ -199,6 +203,8 @@ def summary_from_counts(
       the name of the result. Its `min_count` is applied to these counts; see `with_min_count`.
     - `members`: The names of the clients that were added, if there were several. How many records
       each of them has is not known, and the result says so.
+    - `noise`: The law of the noise in all counts but n, if the sites have added noise. The counts
+      may then be negative.
     """
     groups, grid, by = making.groups, _grid_of(making), making.by
     rows, cells = rows_of(groups, grid, by), len(grid) + 1
@@ -208,9 +214,11 @@ def summary_from_counts(
             f"counts of the shape {given.shape} and type {given.dtype} do not fit: these groups "
             f"and this grid have {1 + len(rows) * cells:,} whole numbers"
         )
-    if np.any(given < 0) or np.any(given > 2**53):
+    if given[0] < 0 or (noise is None and np.any(given < 0)) or np.any(np.abs(given) > 2**53):
         raise GCFCPError("a count is negative or above 2**53: a site sent a wrong vector")
     n, counts = int(given[0]), given[1:].astype(np.int64).reshape(len(rows), cells)
+    if noise is not None:
+        return _noisy_sum(n, rows, counts, making, members, noise)
     order = np.arange(len(rows)) if by == "atom" else np.arange(len(rows))[::-1]
     shown = order[counts[order].any(axis=1)]
     outside = n - int(counts.sum()) if by == "atom" else 0
@@ -231,6 +239,35 @@ def summary_from_counts(
         members=None if members is None else tuple((name, None) for name in sorted(members)),
     )
     return found if making.min_count == 1 else with_min_count(found, making.min_count)
+
+
+def _noisy_sum(
+    n: int,
+    rows: Bools,
+    counts: Ints,
+    making: Making,
+    members: Sequence[str] | None,
+    noise: Noise,
+) -> ClientSummary:
+    """The summary of counts with noise, which describes every row that the groups allow."""
+    if making.min_count > 1:
+        raise GCFCPError("a sum with noise takes no min_count, because noise hides small counts")
+    absent = [making.groups.names.index(name) for name in making.absent]
+    shown = np.flatnonzero(~rows[:, absent].any(axis=1))
+    if making.by == "group":
+        shown = shown[::-1]
+    points = _grid_of(making).points
+    return making.summary(
+        rows[shown],
+        [CellCounts(points, counts[i]) for i in shown],
+        n=n,
+        suppressed=0,
+        suppressed_groups=(0,) * len(making.groups),
+        strangers=() if making.by == "atom" else (0,) * len(making.groups),
+        uncovered=0,
+        members=None if members is None else tuple((name, None) for name in sorted(members)),
+        noise=noise,
+    )
 
 
 def _grid_of(counted: Any) -> Grid:
@@ -254,10 +291,10 @@ def with_min_count(summary: ClientSummary, min_count: int) -> ClientSummary:
     """
     m = checks.min_count(min_count)
     grid = _grid_of(summary)
-    if not summary.is_aggregate or summary.min_count != 1:
+    if not summary.is_aggregate or summary.min_count != 1 or summary.noise is not None:
         raise GCFCPError(
-            f"{summary.client} is not a sum with min_count=1: give min_count to summarize, at the "
-            "site, or to the sum of several sites"
+            f"{summary.client} is not a sum with min_count=1 and without noise: give min_count to "
+            "summarize, at the site, or to the sum of several sites"
         )
     counts = [
         counted_cells(grid, summary.values[a:b], summary.counts[a:b])

@@ -41,10 +41,13 @@ class Disclosure:
     hidden: tuple[str, ...] = ()  # By group: the groups of which only "few or none" is told.
     shape: str | None = None  # The fingerprint of the shape that was subtracted from the scores.
     grid: str | None = None  # The fingerprint of the grid on which records are counted.
+    epsilon: float | None = None  # The privacy loss of one record, if all counts have noise.
 
     def __str__(self) -> str:
         """The numbers in sentences, for people."""
         raw = 8 * self.records
+        if self.epsilon is not None:
+            return self._noisy(raw)
         shown = (
             f"{self.atoms:,} {self.by}s are described, the smallest of {self.smallest_atom:,} "
             "records"
@@ -57,6 +60,21 @@ class Disclosure:
             f"  {shown}\n"
             f"  {self._values()}\n"
             f"  {self._withheld()}{self._declared()}"
+        )
+
+    def _noisy(self, raw: int) -> str:
+        """The sentences about a summary with noise."""
+        return (
+            f"{self.client}: {self.bytes:,} bytes leave for {self.records:,} records "
+            f"({raw:,} bytes of scores stay)\n"
+            f"  {self.centroids:,} counts, one for each cell of the public grid "
+            f"{str(self.grid)[:8]}.. and each of {self.atoms:,} {self.by}s that are possible, "
+            "whether it has records or not\n"
+            f"  every count has noise: one record more or less changes the probability of this "
+            f"summary by at most the factor e^{self.epsilon:g}, and another record in its place by "
+            f"the square of that\n"
+            "  exact are only the number of all records and what the site declares"
+            f"{self._declared()}"
         )
 
     def _values(self) -> str:
@@ -132,6 +150,7 @@ def disclosure_of(summary: ClientSummary) -> Disclosure:
         hidden=_hidden(summary),
         shape=None if summary.shape is None else summary.shape.fingerprint,
         grid=None if summary.grid is None else summary.grid.fingerprint,
+        epsilon=None if summary.noise is None else summary.noise.epsilon,
     )
 
 

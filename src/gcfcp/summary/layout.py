@@ -90,6 +90,10 @@ high, where f = (1 + r) / (1 - r); each product is one multiplication of float64
 is 1, their negatives are edges as well. In `members` all n_k may be null: only n, their sum, is
 known. There are then at least two members, and no groups of sites.
 
+A summary with noise has one field more, `noise`: an object with the entries `epsilon`, a number,
+`mechanism`, "discrete Laplace", and `terms`, a list of [scale, copies] in ascending order of the
+scales, one pair for a single client. All counts have noise, also those of cells without a record.
+
 The body of the versions 1 to 4 follows without gaps. Its integers are unsigned and little-endian, w
 bytes each:
 
@@ -109,6 +113,11 @@ least one record, and only these are written:
     a integers              for each atom the number of its centroids, at least 1
     m integers              for each centroid its cell: 0 for the lowest, B for scores of +inf
     m integers              for each centroid the number of records in it, at least 1
+
+With noise every cell of every possible atom is written, and the counts may be negative:
+
+    a * ceil(G / 8) bytes   for each atom its key, as above
+    a * (B + 1) integers    for each atom and cell its count, signed (two's complement)
 
 Atoms stand in ascending order of their keys. The centroids of the first atom come first, then those
 of the second, and so on; the representatives, or cells, of an atom ascend strictly. w is the
@@ -133,6 +142,7 @@ from gcfcp.arrays import Ints
 from gcfcp.errors import GCFCPError
 from gcfcp.grid import Grid
 from gcfcp.groups import Groups, pack
+from gcfcp.noise import Noise
 from gcfcp.shape import Shape
 
 if TYPE_CHECKING:
@@ -144,6 +154,8 @@ _PLAIN, _WITH_SITES_OR_ABSENT, _BY_GROUP, _OF_A_ROUND, _ON_A_GRID = 1, 2, 3, 4, 
 
 def encode(summary: ClientSummary) -> bytes:
     """The bytes of a summary. The same data give the same bytes, in any order of the rows."""
+    if summary.noise is not None:
+        return _encode_noisy(summary)
     grid, sizes = summary.grid, np.diff(summary.start)
     parts = [sizes, summary.errors, summary.counts]
     if grid is not None:
@@ -158,6 +170,18 @@ def encode(summary: ClientSummary) -> bytes:
         + (summary.values.astype("<f8").tobytes() if grid is None else b"")
     )
     return codec.pack(_KIND, version, header, body)
+
+
+def _encode_noisy(summary: ClientSummary) -> bytes:
+    """The bytes of a summary with noise, whose counts are signed and all there."""
+    counts = summary.counts
+    # One bit more than the number of the largest magnitude needs, for the sign.
+    most = max(int(counts.max(initial=0)), -int(counts.min(initial=0)) - 1)
+    width = most.bit_length() // 8 + 1
+    version, header = _header(summary)
+    header |= {"atoms": len(summary.errors), "centroids": len(counts), "width": width}
+    whole = counts.astype("<i8").view(np.uint8).reshape(-1, 8)[:, :width]
+    return codec.pack(_KIND, version, header, pack(summary.membership).tobytes() + whole.tobytes())
 
 
 def _header(summary: ClientSummary) -> tuple[int, dict[str, Any]]:
@@ -195,6 +219,8 @@ def _header(summary: ClientSummary) -> tuple[int, dict[str, Any]]:
     if grid is not None:
         version = _ON_A_GRID
         header["grid"] = grid.values
+    if summary.noise is not None:
+        header["noise"] = summary.noise.values
     return version, header
 
 
@@ -213,24 +239,31 @@ def fields(header: dict[str, Any], body: memoryview) -> dict[str, Any]:
     if not all(type(k) is int and k >= 0 for k in (a, m, width)) or not 1 <= width <= 8:
         raise GCFCPError("atoms, centroids and width are not whole numbers, or width is not 1 to 8")
     grid = Grid.from_values(header["grid"]) if "grid" in header else None
+    noise = Noise.from_values(header["noise"]) if "noise" in header else None
     key = -(-len(groups) // 8)
-    ints = 2 * a + m if grid is None else a + 2 * m
+    ints = 2 * a + m if grid is None else m if noise is not None else a + 2 * m
     end = a * key + ints * width
     asked = end if grid is not None else end + m * 8
     if asked != len(body):
         raise GCFCPError(f"its body has {len(body)} bytes, but its header asks for {asked}")
     keys = np.frombuffer(body[: a * key], dtype=np.uint8).reshape(a, key)
-    whole = _integers(body[a * key : end], width)
-    if whole[:a].max(initial=0) > m:
-        raise GCFCPError("an atom has more centroids than the file")
+    whole = _integers(body[a * key : end], width, signed=noise is not None)
+    sizes, errors = whole[:a], np.zeros(a, dtype=np.int64)
     if grid is None:
         errors, counts = whole[a : 2 * a], whole[2 * a :]
         values = np.frombuffer(body[end:], dtype="<f8").astype(np.float64)
-    else:
-        errors, counts = np.zeros(a, dtype=np.int64), whole[a + m :]
+    elif noise is None:
+        counts = whole[a + m :]
         if whole[a : a + m].max(initial=0) > len(grid):
             raise GCFCPError(f"a record is in a cell beyond the {len(grid):,} cells of the grid")
         values = grid.points[whole[a : a + m]]
+    else:
+        if m != a * (len(grid) + 1):
+            raise GCFCPError("a summary with noise does not have a count for every cell")
+        sizes, counts = np.full(a, len(grid) + 1), whole
+        values = np.tile(grid.points, a)
+    if sizes.max(initial=0) > m:
+        raise GCFCPError("an atom has more centroids than the file")
     membership = np.unpackbits(keys, axis=1, count=len(groups)).view(bool)
     members, absent, shape = header["members"], header.get("absent", []), header.get("shape")
     if not isinstance(absent, list):
@@ -250,7 +283,7 @@ def fields(header: dict[str, Any], body: memoryview) -> dict[str, Any]:
         "uncovered": header["uncovered"],
         "members": tuple((k, n) for k, n in members) or ((header["client"], header["n"]),),
         "membership": membership,
-        "start": np.concatenate([[0], np.cumsum(whole[:a])]).astype(np.int64),
+        "start": np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         "errors": errors,
         "counts": counts,
         "values": values,
@@ -261,15 +294,18 @@ def fields(header: dict[str, Any], body: memoryview) -> dict[str, Any]:
         "round": header.get("round"),
         "date": header.get("date"),
         "grid": grid,
+        "noise": noise,
         "library": header["library"],
     }
 
 
-def _integers(data: memoryview, width: int) -> Ints:
+def _integers(data: memoryview, width: int, signed: bool) -> Ints:
     """The integers of a body, of `width` bytes each."""
     padded = np.zeros((len(data) // width, 8), dtype=np.uint8)
     padded[:, :width] = np.frombuffer(data, dtype=np.uint8).reshape(-1, width)
-    whole = padded.view("<u8")[:, 0]
-    if whole.max(initial=0) >= 2**53:
+    if signed:
+        padded[:, width:] = np.where(padded[:, width - 1 : width] >= 128, 255, 0)
+    whole = padded.view("<i8" if signed else "<u8")[:, 0]
+    if np.any(whole >= 2**53) or (signed and np.any(whole <= -(2**53))):
         raise GCFCPError("a count is not below 2**53")
     return whole.astype(np.int64)

@@ -39,8 +39,10 @@ from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.errors import GCFCPError
 from gcfcp.grid import Grid
 from gcfcp.groups import Groups, pack
+from gcfcp.noise import Noise, fits
 from gcfcp.shape import Shape, source_of
 from gcfcp.summary import layout
+from gcfcp.summary.cells import possible_cells, sensitivity_of
 from gcfcp.summary.disclosure import Disclosure, disclosure_of
 from gcfcp.version import LIBRARY
 
@@ -90,6 +92,7 @@ class ClientSummary:
     round: str | None = None  # The round that it is for, such as "2026Q4", if one was named.
     date: str | None = None  # The day on which it was made, such as "2026-11-17", if it says so.
     grid: Grid | None = None  # The grid on which the records are counted, if there is one.
+    noise: Noise | None = None  # The law of the noise in all counts, if there is any.
 
     def __post_init__(self) -> None:
         _check(self)
@@ -156,7 +159,7 @@ class ClientSummary:
         Then the promise of every rule is proved (see `calibration.guarantees`). It does not depend
         on the scores: without a grid, n must be so small that no two records can share a cluster.
         """
-        if self.min_count > 1 or self.errors.any():
+        if self.min_count > 1 or self.errors.any() or self.noise is not None:
             return False
         if self.delta is None:
             return True
@@ -235,10 +238,37 @@ def _check(s: ClientSummary) -> None:
             + ("suppressed itself" if s.by == "atom" else "n")
         )
     _check_arrays(s)
-    (_check_atoms if s.by == "atom" else _check_groups)(s)
+    if s.noise is not None:
+        _check_noise(s, s.noise)
+    else:
+        (_check_atoms if s.by == "atom" else _check_groups)(s)
     _check_possible(s)
     if not s.is_aggregate:
         _check_claims(s)
+
+
+def _check_noise(s: ClientSummary, noise: Noise) -> None:
+    """Raise a GCFCPError unless every count that the site could have is there, with its noise.
+
+    Which cells are described must not depend on the records. (Which rows these must be is known for
+    a single client; a sum has the rows of its members.)
+    """
+    if s.grid is None or s.min_count != 1:
+        raise GCFCPError("only counts on a grid with min_count=1 have noise")
+    hidden = s.suppressed or s.uncovered or any(s.suppressed_groups) or any(s.strangers)
+    if hidden or len(s.strangers) != (len(s.groups) if s.by == "group" else 0):
+        raise GCFCPError("a summary with noise tells no exact number of records but n")
+    if not np.array_equal(s.values, np.tile(s.grid.points, len(s.errors))):
+        raise GCFCPError("a summary with noise must have a count for every cell of the grid")
+    certain = s.groups.everyone.copy()
+    certain[len(s.groups.others) :] = s.possible[len(s.groups.others) :]
+    rows = possible_cells(s.possible, certain, s.by, most=len(s.membership) + 1)
+    if not np.array_equal(rows, s.membership):
+        raise GCFCPError(f"a summary with noise must describe every {s.by} that is possible")
+    if not s.is_aggregate and not fits(noise, sensitivity_of(s.possible, s.by)):
+        raise GCFCPError(
+            f"noise of scale {noise.scale:g} is not that of epsilon={noise.epsilon:g} by {s.by}"
+        )
 
 
 def _check_delta(s: ClientSummary) -> None:
@@ -271,7 +301,7 @@ def _check_arrays(s: ClientSummary) -> None:
         raise GCFCPError(f"the {s.by}s are not in ascending order, or one of them occurs twice")
     if not s.membership.any(axis=1).all():
         raise GCFCPError("an atom that belongs to no group is described")
-    if np.any(s.counts < s.min_count):
+    if s.noise is None and np.any(s.counts < s.min_count):
         raise GCFCPError(f"a centroid of {s.counts.min()} records is below min_count={s.min_count}")
     if np.isnan(s.values).any() or np.any(s.values == -np.inf):
         raise GCFCPError("a representative is NaN or -inf")
@@ -280,9 +310,11 @@ def _check_arrays(s: ClientSummary) -> None:
     rising[s.start[:-1]] = True
     if not rising.all():
         raise GCFCPError(f"the representatives of {_ONE[s.by]} are not in ascending order")
-    if s.counts.sum(dtype=np.float64) > 2**53:  # Larger counts could overflow in the sums below.
+    if (
+        np.abs(s.counts).sum(dtype=np.float64) > 2**53
+    ):  # Larger counts could overflow in the sums below.
         raise GCFCPError("the counts add up to more than 2**53")
-    if np.any(s.errors < 0) or np.any(s.errors > s.atom_counts):
+    if np.any(s.errors < 0) or (s.noise is None and np.any(s.errors > s.atom_counts)):
         raise GCFCPError(
             f"the certified error of {_ONE[s.by]} is negative or above its number of records"
         )
@@ -407,7 +439,8 @@ def _check_sites(s: ClientSummary) -> None:
                 "name that this site has in the groups, or add it there"
             )
     if s.by == "group":
-        _check_site_counts(s)
+        if s.noise is None:
+            _check_site_counts(s)
     elif s.uncovered or not (s.membership[:, len(s.groups.others) :].sum(axis=1) == 1).all():
         raise GCFCPError("a record does not belong to exactly one site, as every record must")
 

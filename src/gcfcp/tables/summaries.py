@@ -69,6 +69,8 @@ def summarize_table(
     columns = by.columns if by.kind == "column" else ("y", *by.columns)
     groups = making.groups
     site = making.client if groups.sites else None
+    if holdout is not None:
+        making.refuse_holdout()
     makings = [making] if holdout is None else [making.for_shape(), making]
     parts = [_Held(how) for how in makings]
     rows = Rows()

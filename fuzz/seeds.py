@@ -9,6 +9,7 @@ import numpy as np
 
 import gcfcp
 from fuzz import targets
+from gcfcp.summary import Making, counts_of, summary_from_counts
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
 
@@ -62,7 +63,26 @@ def summaries() -> dict[str, gcfcp.ClientSummary]:
     parts = [
         gcfcp.summarize(*_rows(6), groups=plain, client=name, score="own") for name in ("x", "y")
     ]
-    return made | {"aggregate": gcfcp.merge(parts, "region", 4)}
+    grid = gcfcp.Grid.uniform(0, 1, 8)
+    on_grid = [
+        gcfcp.summarize(*_rows(9, True), groups=plain, client=name, score="own", grid=grid)
+        for name in ("x", "y")
+    ]
+    made |= {
+        "grid": on_grid[0],
+        "grid-by-group": gcfcp.summarize(
+            *_rows(9), groups=told, client="g", by="group", shape=shape, grid=gcfcp.Grid([0.5, 1.5])
+        ),
+        "grid-logarithmic": gcfcp.summarize(
+            *_rows(40), groups=plain, client="c", min_count=5, grid=gcfcp.Grid.logarithmic(0.1)
+        ),
+    }
+    blind = Making(plain, "region", score="own", grid=grid)
+    return made | {
+        "aggregate": gcfcp.merge(parts, "region", 4),
+        "sum": gcfcp.add(on_grid, "region"),
+        "sum-blind": summary_from_counts(sum(map(counts_of, on_grid)), blind, ["x", "y"]),
+    }
 
 
 def predictors() -> dict[str, str]:

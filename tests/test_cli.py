@@ -22,8 +22,8 @@ from gcfcp.cli import console
 from gcfcp.cli import entry as cli
 
 COMMANDS = [
-    "summarize", "inspect", "predict", "audit", "ledger", "plan", "merge", "shape", "calibrate",
-    "audit-merge", "report", "demo",
+    "summarize", "inspect", "predict", "audit", "ledger", "plan", "merge", "add", "grid", "shape",
+    "calibrate", "audit-merge", "report", "demo",
 ]  # fmt: skip
 GROUPS = """
 all = "TRUE"
@@ -582,6 +582,41 @@ def test_seeds(run: Callable[..., Ran]) -> None:
     assert made("--seed", seeds[-1]) == drawn
     assert made("--no-randomize") == made("--no-randomize")
     assert seeds[-1] is None
+
+
+# --- a grid --------------------------------------------------------------------------------------
+
+
+def test_counts_on_a_grid_from_tables_to_sets(
+    sites: Path, predictor: str, run: Callable[..., Ran]
+) -> None:
+    made = run("grid", f"near:{predictor}", "--cells", 50, "-o", "grid.json", "--json")
+    assert made.code == 0
+    assert 2 <= made.json["cells"] <= 50
+    for name in "abc":
+        done = run(
+            "summarize", f"{name}.csv", "--groups", "groups.toml", "--client", name,
+            "--grid", "grid.json", "-o", f"{name}.grid",
+        )  # fmt: skip
+        assert (done.code, done.out) == (0, ""), done.err
+    parts = ["a.grid", "b.grid", "c.grid"]
+    assert "cells of the public grid" in run("inspect", "a.grid").out
+    added = run("add", *parts, "--client", "total", "-o", "total.grid", "--json").json
+    assert added["records"] == 900
+    assert run("inspect", "total.grid", "--json").json["cells"] == made.json["grid"]
+    plain = run("calibrate", *parts, "-o", "parts.json", "--json")
+    total = run("calibrate", "total.grid", "--aggregate", "total=3", "-o", "total.json", "--json")
+    assert plain.code == total.code == 0, total.err
+    one, two = (gcfcp.Predictor.load(f"{name}.json") for name in ("parts", "total"))
+    rows = np.array([[True, False, False], [True, True, True]])
+    assert one.thresholds(rows).tolist() == two.thresholds(rows).tolist()
+    assert {g["certified_status"] for g in one.provenance["guarantee"]} == {"proved"}
+    assert run("predict", "total.json", "a-new.parquet", "-o", "sets.csv").code == 0
+    assert run("report", "total.json", "-o", "report.html").code == 0
+    bad = run("summarize", "a.csv", "--groups", "groups.toml", "--client", "a", "--grid",
+              "uniform:0,1", "-o", "x.grid")  # fmt: skip
+    assert bad.code == 1
+    assert "none of uniform:LOW,HIGH,CELLS" in bad.err
 
 
 # --- help ----------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 
 import gcfcp
 from flower_grid import InProcessGrid, InProcessNode
-from gcfcp import GCFCPError
+from gcfcp import GCFCPError, rounds
 from gcfcp.carriers import exchange, store
 from gcfcp.flower import (
     Code,
@@ -48,6 +48,7 @@ from gcfcp.flower.__main__ import main as write_app
 from gcfcp.flower.roster import fingerprint
 from gcfcp.rounds import Ledger, protocol
 from gcfcp.rounds.protocol import Request
+from gcfcp.summary import signatures, with_min_count
 
 GROUPS = gcfcp.Groups(["all", "young", "rural"])
 SCORE = "column"
@@ -769,6 +770,52 @@ def gcfcp_command(command: str) -> None:
     from gcfcp.cli import entry as cli
 
     cli.run(shlex.split(command))
+
+
+def test_a_secure_sum_gives_the_predictor_of_the_plain_summaries_added_up(sites: Path) -> None:
+    """The ready apps, four nodes, signed; one of the nodes dies after it has sent its shares."""
+    names, files = "abcd", {name: sites / f"{name}.key" for name in "abcd"}
+    for what in ("data", "audit"):
+        (sites / f"d-{what}.parquet").write_bytes((sites / f"a-{what}.parquet").read_bytes())
+    known = "".join(f'hospital-{n} = "{signatures.new_key(f)}"\n' for n, f in files.items())
+    (sites / "keys.toml").write_text(known)
+    agreed = {"grid": "uniform:0,1,32", "secure": True, "known-keys": str(sites / "keys.toml")}
+    nodes = {
+        k: InProcessNode(ready.client, node_of(sites, n, key=str(files[n]), **agreed))
+        for k, n in enumerate(names)
+    }
+
+    def dies_later(message: Message, context: Context) -> Message:
+        if nodes[3].asked > 2:
+            return Message(Error(6, SECRET), reply_to=message)
+        return ready.client(message, context)
+
+    nodes[3].handler = dies_later
+    run_ready(sites, nodes, missing="present", **agreed)
+    plain = []
+    for name in "abc":
+        alone = {"grid": "uniform:0,1,32", "min-count": 1, "by": "group"}
+        settings = {k: v for k, v in node_of(sites, name, **alone).items() if k != "client"}
+        ledger = Ledger(Path(settings.pop("ledger") + "-plain"))
+        site = rounds.site_of(settings, f"hospital-{name}", ledger)
+        question = rounds.question_of(settings)
+        plain.append(gcfcp.ClientSummary.from_bytes(rounds.answer_summary(site, question)))
+    total = gcfcp.add(plain)
+    open_sizes = replace(total, members=tuple((name, None) for name, _ in total.members))
+    expected = with_min_count(open_sizes, 10)
+    found = gcfcp.ClientSummary.load(sites / "round/sum.gcfcp")
+    assert found.to_bytes() == expected.to_bytes()
+    made = gcfcp.calibrate([expected], 0.1, aggregates={expected.client: 3})
+    predictor = gcfcp.Predictor(expected.score, made)
+    predictor.provenance["missing"] = ["hospital-d"]
+    assert (sites / "round/predictor.json").read_bytes() == predictor.to_json().encode()
+    record = record_of(sites / "round")
+    assert record["answered"] == [f"hospital-{name}" for name in "abc"]
+    assert record["sum"]["dropped"] == record["missing"] == ["hospital-d"]
+    assert (record["sum"]["signed"], record["sum"]["threshold"]) == (True, 3)
+    # Sizes of sites, which nobody knows, are all that the sum of the plain summaries tells more.
+    other = gcfcp.calibrate([with_min_count(total, 10)], 0.1, aggregates={expected.client: 3})
+    assert other.table == made.table
 
 
 def test_the_ready_app_gives_the_bytes_of_the_command_line(sites: Path) -> None:

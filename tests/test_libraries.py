@@ -137,6 +137,8 @@ PROGRAMS = [
         "import gcfcp, pandas; gcfcp.Groups(['a']).membership({'a': pandas.Series([True])})",
     ),
     ("cryptography", "sign", "from gcfcp.summary import signatures as s; s.new_key('k')"),
+    ("cryptography", "secure", "from gcfcp import secure; secure.begin(b'', 1, signed=False)"),
+    ("Crypto", "secure", "from gcfcp import secure; secure.begin(b'', 1, signed=False)"),
 ]
 
 

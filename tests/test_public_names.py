@@ -17,9 +17,9 @@ ROOT = Path(__file__).parent.parent
 
 NAMES = {
     "AtomRecord", "Audit", "AuditReport", "Calibration", "ClientSummary", "DigestBuilder",
-    "Disclosure", "GCFCPError", "GCFCPWarning", "Groups", "Guarantee", "Plan", "Predictor", "Shape",
-    "TDigest", "ThresholdTable", "audit", "calibrate", "fit_shape", "merge", "merge_audits",
-    "methods", "plan", "scores", "summarize",
+    "Disclosure", "GCFCPError", "GCFCPWarning", "Grid", "Groups", "Guarantee", "Plan", "Predictor",
+    "Shape", "TDigest", "ThresholdTable", "add", "audit", "calibrate", "fit_shape", "merge",
+    "merge_audits", "methods", "plan", "scores", "summarize",
 }  # fmt: skip
 SCORES = {"APS", "AbsoluteResidual", "CQR", "RAPS", "Score", "THR", "from_name"}
 METHODS = {
@@ -42,7 +42,13 @@ def test_the_public_names_are_exactly_these():
 SIGNATURES = {
     "summarize": "scores membership *groups *client *delta=250 *representative='upper' "
     "*min_count=1 *score=None *model=None *absent=() *by='atom' *shape=None *holdout=None "
-    "*rng=None",
+    "*rng=None *grid=None",
+    "add": "summaries client=None",
+    "Grid": "upper_edges",
+    "Grid.uniform": "low high cells",
+    "Grid.logarithmic": "relative=0.01",
+    "Grid.near": "predictor cells=64",
+    "Grid.up": "self scores",
     "plan": "summaries alpha=0.1 mixture='proportional'",
     # The rule depends on the summaries: simultaneous by atom, and max by group.
     "calibrate": "summaries alpha mixture='proportional' merge='pool' *rule=None *shape=None "

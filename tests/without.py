@@ -9,7 +9,17 @@ from pathlib import Path
 
 # All that gcfcp can use beside NumPy, and what these libraries bring along.
 BESIDE_NUMPY = [
-    *("click", "cryptography", "flwr", "jinja2", "markupsafe", "matplotlib", "pandas", "polars"),
+    *(
+        "click",
+        "Crypto",
+        "cryptography",
+        "flwr",
+        "jinja2",
+        "markupsafe",
+        "matplotlib",
+        "pandas",
+        "polars",
+    ),
     *("pyarrow", "rich", "scipy", "sklearn", "typer"),
 ]
 

@@ -27,6 +27,7 @@ from gcfcp.calibration import (
     Calibration,
     Guarantee,
     Plan,
+    add,
     calibrate,
     fit_shape,
     merge,
@@ -34,6 +35,7 @@ from gcfcp.calibration import (
 )
 from gcfcp.digest import DigestBuilder, TDigest
 from gcfcp.errors import GCFCPError, GCFCPWarning
+from gcfcp.grid import Grid
 from gcfcp.groups import Groups
 from gcfcp.prediction import Predictor
 from gcfcp.shape import Shape
@@ -51,6 +53,7 @@ __all__ = [
     "Disclosure",
     "GCFCPError",
     "GCFCPWarning",
+    "Grid",
     "Groups",
     "Guarantee",
     "Plan",
@@ -58,6 +61,7 @@ __all__ = [
     "Shape",
     "TDigest",
     "ThresholdTable",
+    "add",
     "audit",
     "calibrate",
     "fit_shape",

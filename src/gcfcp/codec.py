@@ -1,12 +1,13 @@
 """Bytes and files: one container, which is checked before anything in it is believed.
 
-A summary, an audit, a signature, an entry of a site's ledger and a message of a round are one
-container each. Its parts follow without a gap:
+A summary, an audit, a signature, an entry of a site's ledger, a message of a round and a message of
+a secure sum are one container each. Its parts follow without a gap:
 
     offset    size  what
     0         5     the bytes b"GCFCP"
     5         1     the kind of content: b"S" summary, b"A" audit, b"K" signature, b"L" entry,
-                    b"M" message
+                    b"M" message of a round, b"U" message of a secure sum, b"P" what a site keeps
+                    of a secure sum
     6         2     the format version of that kind, unsigned and little-endian
     8         4     h, the length of the header, unsigned and little-endian
     12        h     the header: one JSON object, in UTF-8
@@ -131,7 +132,7 @@ def unpack_with_version(
         raise GCFCPError(
             f"{name} holds content of kind {found!r}, but kind {kind!r} is needed here "
             "(b'S' is a summary, b'A' an audit, b'K' a signature, b'L' an entry of a ledger, "
-            "b'M' a message of a round)"
+            "b'M' a message of a round, b'U' a message and b'P' a state of a secure sum)"
         )
     if not 1 <= written <= newest:
         read = "version 1" if newest == 1 else f"versions 1 to {newest}"

@@ -15,6 +15,7 @@ from gcfcp.errors import GCFCPError
 _PACKAGES = {
     "sklearn": "scikit-learn",
     "flwr": "Flower (flwr)",
+    "Crypto": "pycryptodome",
     "nvflare": "NVIDIA FLARE (nvflare)",
     "vantage6.algorithm.tools": "vantage6 (vantage6-algorithm-tools)",
 }

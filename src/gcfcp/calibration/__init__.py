@@ -8,6 +8,7 @@
 | `pooling`     | all centroids of all clients, sorted by atom                               |
 | `correction`  | how much the test point must weigh so that the promise is proved           |
 | `problem`     | the weight of each record, the counts by group, and the coreset            |
+| `noisy`       | levels from counts with noise, and what noise costs                        |
 | `confidence`  | levels that keep the promise for this very predictor                       |
 | `shapes`      | `fit_shape`: a shape from summaries                                        |
 | `server`      | `calibrate`, and the `Calibration` that it returns                         |
@@ -18,12 +19,12 @@
 | `influence`   | how much each client moves each threshold                                  |
 | `unseen`      | how each site would fare if it took no part                                |
 | `screening`   | which clients have scores that are distributed unlike all others           |
-| `aggregators` | `merge`: one summary for several clients                                   |
+| `aggregators` | `merge` and `add`: one summary for several clients                         |
 """
 
 from gcfcp.calibration import mixture
 from gcfcp.calibration.admission import MAX_ATOMS, Admission, LargestShare, parse_aggregates
-from gcfcp.calibration.aggregators import merge
+from gcfcp.calibration.aggregators import add, merge
 from gcfcp.calibration.clients import (
     SUMMARIES,
     Kind,
@@ -67,6 +68,7 @@ __all__ = [
     "Problem",
     "Screening",
     "UnseenSite",
+    "add",
     "calibrate",
     "cells_of",
     "fit_shape",

@@ -18,6 +18,7 @@ from gcfcp import checks, scores
 from gcfcp.calibration.admission import Admission
 from gcfcp.digest import ROUNDED_BITS
 from gcfcp.errors import GCFCPError
+from gcfcp.grid import Grid
 from gcfcp.shape import Shape
 from gcfcp.summary import ClientSummary
 
@@ -38,7 +39,7 @@ SUMMARIES = Kind(
     ClientSummary,
     "summaries",
     "summarised",
-    ("score", "parameters", "model", "representative", "by", "shape", "round"),
+    ("score", "parameters", "model", "representative", "by", "shape", "grid", "round"),
 )
 
 TWIN_RECORDS, TWIN_VALUES = 20, 10
@@ -230,13 +231,14 @@ def misfits(found: Sequence[Any], names: Sequence[str], kind: Kind[T]) -> Iterat
 
 
 def _compared(value: Any) -> Any:
-    """What is compared: of a shape its fingerprint, whatever it was made from."""
-    return value.fingerprint if isinstance(value, Shape) else value
+    """What is compared: of a shape or a grid its fingerprint, whatever it was made from."""
+    return value.fingerprint if isinstance(value, Shape | Grid) else value
 
 
 def _shown(value: Any) -> str:
     """The value in a message."""
-    return f"{value.fingerprint[:8]}.." if isinstance(value, Shape) else f"{value!r:.60}"
+    named = isinstance(value, Shape | Grid)
+    return f"{value.fingerprint[:8]}.." if named else f"{value!r:.60}"
 
 
 def out_of_range(s: ClientSummary, name: str) -> str | None:
@@ -258,6 +260,8 @@ def out_of_range(s: ClientSummary, name: str) -> str | None:
         most -= math.fsum(c for c in s.shape.coefficients if c < 0)
         most += 2.0 ** (1 - ROUNDED_BITS) * abs(most)
     kind = "scores" if s.shape is None else "residuals"
+    if s.grid is not None:
+        return _out_of_cells(s, s.grid, name, kind, least, most)
     finite = s.values[np.isfinite(s.values)] if s.shape is not None else s.values
     low, high = finite.min(initial=most), finite.max(initial=least)
     if least <= low and high <= most:
@@ -265,4 +269,24 @@ def out_of_range(s: ClientSummary, name: str) -> str | None:
     return (
         f"{name} has {kind} from {low:.6g} to {high:.6g}, but score {s.score!r} only takes {kind} "
         f"from {least:g} to {most:g}: find out how this client computed its scores"
+    )
+
+
+def _out_of_cells(
+    s: ClientSummary, grid: Grid, name: str, kind: str, least: float, most: float
+) -> str | None:
+    """The same for counts on a grid: a record lies above the edge below its cell.
+
+    A score of +inf is in the last cell too, so that this cell says nothing.
+    """
+    place = grid.place(s.values)
+    above = np.concatenate([[-np.inf], grid.upper_edges])[place]
+    odd = (s.values < least) | ((above >= most) & (place < len(grid)))
+    if not odd.any():
+        return None
+    i = int(odd.argmax())
+    return (
+        f"{name} has {kind} between {above[i]:.6g} and {s.values[i]:.6g}, but score {s.score!r} "
+        f"only takes {kind} from {least:g} to {most:g}: find out how this client computed its "
+        "scores"
     )

@@ -24,6 +24,14 @@ A status never depends on what the data happened to show. "Nothing is compressed
 could have been: every client has so few records that its digest keeps every score, however they
 fall into atoms. For two clusters to be merged, their share of an atom must be at most
 sin(pi / delta), and two of n records have at least the share 2 / n.
+
+Counts on a public grid are not a compression in this sense. The grid is fixed before any record is
+seen, and rounding up to it gives every record another score, by a rule that is the same for the
+test record. All theorems hold for these scores as they do for any. A record whose score on the grid
+is covered is covered itself, because its score is not above that on the grid. So the promise of the
+simultaneous rule is proved on a grid with any number of records, and for sums of sites, whose
+counts lose nothing. With a `min_count` above 1 it is not, because which cells are merged depends on
+the records.
 """
 
 from __future__ import annotations
@@ -35,6 +43,7 @@ import numpy as np
 
 from gcfcp.arrays import Floats
 from gcfcp.calibration.correction import ONE_CLIENT, THEOREM_1, THEOREM_2, factor_inside
+from gcfcp.calibration.noisy import noisy_levels
 from gcfcp.calibration.problem import Problem
 from gcfcp.groups import imbalances
 
@@ -76,14 +85,15 @@ class Guarantee:
     calibrations, and one predictor may fall short. With a `confidence` it is about this very
     predictor and holds for all groups at once with that probability (theorem 3).
 
-    Each bound has a status. If nothing is compressed, `lower` and `certified` are "proved": for
-    one client by Gibbs et al. (2023), and for several by theorem 1 (rule="max") or theorem 2
-    (rule="simultaneous"). With rule="max" and `upper` representatives they are proved with
-    compression too. With rule="max" and `mean` representatives `lower` is proved, as long as each
-    digest is that of a client itself and `min_count` is 1. All else is "measured". With the
-    paper's correction, rule="simultaneous" is proved for one or two groups; for more groups it is
-    "proved under the paper's argument" if the groups are unimodular, and "measured" if not,
-    because the paper's weight is then not always enough.
+    Each bound has a status. If nothing is compressed, or records are counted on a public grid with
+    `min_count=1`, `lower` and `certified` are "proved": for one client by Gibbs et al. (2023), and
+    for several by theorem 1 (rule="max") or theorem 2 (rule="simultaneous"). With rule="max" and
+    `upper` representatives they are proved with compression too. With rule="max" and `mean`
+    representatives `lower` is proved, as long as each digest is that of a client itself and
+    `min_count` is 1. All else is "measured". With the paper's correction, rule="simultaneous" is
+    proved for one or two groups; for more groups it is "proved under the paper's argument" if the
+    groups are unimodular, and "measured" if not, because the paper's weight is then not always
+    enough.
     """
 
     group: str
@@ -100,6 +110,9 @@ class Guarantee:
     effective_n: float  # W_G^2 / sum_k lambda_k^2 n_kG: the records if all weighed the same.
     promise: str = ON_AVERAGE  # What kind of promise it is, in words.
     confidence: float | None = None  # That of a promise about this very predictor.
+    # The coverage that is aimed at beyond the promise because of noise: alpha - alpha' + q / W_G.
+    privacy: float = 0.0
+    epsilon: float | None = None  # The largest privacy loss of a record at any site with noise.
 
 
 def guarantees_of(problem: Problem, eta: float) -> tuple[Guarantee, ...]:
@@ -113,6 +126,7 @@ def guarantees_of(problem: Problem, eta: float) -> tuple[Guarantee, ...]:
     upper = _over_coverage(problem, epsilon, eta)
     if problem.rule == "max" or problem.tally.suppressed.any():
         upper = np.ones(len(upper))
+    privacy = _privacy(problem)
     mass = weights.rate @ described
     squares = weights.rate**2 @ described
     return tuple(
@@ -128,12 +142,26 @@ def guarantees_of(problem: Problem, eta: float) -> tuple[Guarantee, ...]:
             eta=eta,
             weight=float(mass[g] / weights.unit),
             records=int(described[:, g].sum()),
-            effective_n=float(mass[g] ** 2 / squares[g]) if squares[g] else 0.0,
+            effective_n=float(mass[g] ** 2 / squares[g]) if squares[g] > 0 else 0.0,
             promise=promise_of(problem.confidence),
             confidence=problem.confidence,
+            privacy=float(privacy[g]),
+            epsilon=None if problem.noise is None else problem.noise.epsilon,
         )
         for g, name in enumerate(problem.groups.names)
     )
+
+
+def _privacy(problem: Problem) -> Floats:
+    """How much of the coverage goes to noise in each group, float (G,); see `noisy`."""
+    found = np.zeros(len(problem.groups))
+    if problem.noise is None:
+        return found
+    weight = problem.weights.rate @ problem.tally.described
+    found[:] = 1.0  # All of it, where noise hides whether there are records.
+    np.divide(noisy_levels(problem)[1], weight, out=found, where=weight > 0)
+    lost: Floats = np.minimum(found + float(problem.alpha - problem.noise.alpha), 1.0)
+    return lost
 
 
 def _error(problem: Problem) -> float:
@@ -142,8 +170,9 @@ def _error(problem: Problem) -> float:
     It is the larger of the paper's worst case sin(pi / delta) over all clients and the largest
     certified error that occurred, plus one more sin(pi / delta) if the server compresses again.
     """
-    worst_case = max(math.sin(math.pi / s.delta) for s in problem.summaries)
-    occurred = float((problem.pool.cell_errors / problem.pool.cell_counts).max())
+    worst_case = max(s.coarseness for s in problem.summaries)
+    counts = np.maximum(problem.pool.cell_counts, 1)  # Noisy counts have no errors.
+    occurred = float((problem.pool.cell_errors / counts).max())
     epsilon = max(worst_case, occurred)
     if problem.delta is not None:
         epsilon += math.sin(math.pi / problem.delta)
@@ -180,16 +209,10 @@ def _sends_every_score(problem: Problem) -> bool:
     """Whether no client could have compressed or suppressed anything, whatever its data.
 
     A summary that says so although it was compressed, as one whose delta was raised afterwards, is
-    given away by its certified errors.
+    given away by its certified errors. Counts on a grid say everything about the scores that are
+    calibrated, which are those on the grid; adding them up takes nothing away.
     """
-    return (
-        problem.delta is None
-        and not problem.slack.any()
-        and all(
-            s.min_count == 1 and not s.is_aggregate and s.n * math.sin(math.pi / s.delta) < 2
-            for s in problem.summaries
-        )
-    )
+    return problem.delta is None and all(s.exact for s in problem.summaries)
 
 
 def _theorem(problem: Problem) -> str:
@@ -231,7 +254,7 @@ def _over_coverage(problem: Problem, epsilon: float, eta: float) -> Floats:
     seen = problem.tally.described / n[:, None] - margin[:, None]
     mass = (problem.weights.rate / unit * n) @ seen
     step = max(
-        *(math.pi / s.delta for s in problem.summaries),
+        *(math.pi / s.delta for s in problem.summaries if s.delta is not None),
         problem.coreset.test / unit,
         float(problem.coreset.weights.max()) / unit,
     )

@@ -27,12 +27,14 @@ from gcfcp.calibration.admission import MAX_ATOMS, Admission, Aggregates
 from gcfcp.calibration.clients import twin_text
 from gcfcp.calibration.correction import THEOREM_2, Correction
 from gcfcp.calibration.mixture import Mixture
+from gcfcp.calibration.noisy import planned_costs
 from gcfcp.calibration.problem import Problem, problem_of, shares_of
 from gcfcp.calibration.reasons import AtomRecord, atom_records
 from gcfcp.calibration.screening import Screening, screen
 from gcfcp.calibration.server import Calibration, calibration_of, solve_table
 from gcfcp.calibration.unseen import UnseenSite
 from gcfcp.groups import BOUNDED, find_atoms, imbalances
+from gcfcp.noise import checked_epsilon
 from gcfcp.summary import ClientSummary
 from gcfcp.thresholds import ThresholdTable
 
@@ -68,6 +70,7 @@ class GroupPlan:
     withheld: int = 0  # By group: how many records of it may be withheld.
     largest_client: str | None = None  # The client with the largest share of its weight.
     largest_share: float = 0.0  # That share, suppressed records included.
+    privacy: float = 0.0  # The coverage that noise costs; see `Guarantee.privacy`.
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,8 @@ def _state(group: GroupPlan) -> str:
         return "finite"
     if group.withheld:
         return f"INFINITE, and up to {group.withheld:,} records of it are withheld"
+    if group.privacy and not group.finite and group.missing is None:
+        return f"INFINITE, and noise costs {group.privacy:.3f} of the coverage"
     if group.missing is None or group.growth is None:
         return "INFINITE, and more records of the same kind would not help"
     return (
@@ -144,11 +149,15 @@ def plan(
     aggregates: Aggregates = (),
     round: str | None = None,
     max_atoms: int | None = MAX_ATOMS,
+    epsilon: float | None = None,
 ) -> Plan:
     """Which thresholds would be infinite, why, how many records are missing, and what would help.
 
-    The arguments are those of `calibrate`. No warning is given: the plan says everything, and which
-    client has the largest share of each group.
+    - `epsilon`: For counts on a grid without noise, such as those of an earlier quarter: the plan
+      says how much coverage noise of this epsilon would cost each group (`GroupPlan.privacy`).
+
+    All other arguments are those of `calibrate`. No warning is given: the plan says everything, and
+    which client has the largest share of each group.
     """
     problem = problem_of(
         summaries,
@@ -165,16 +174,20 @@ def plan(
     table = solve_table(problem)
     records = atom_records(problem, table)
     made = calibration_of(problem, table, records, mixture, merge, delta, eta=0.1)
+    privacy = [g.privacy for g in made.guarantee]
+    if epsilon is not None:
+        privacy = planned_costs(problem, checked_epsilon(epsilon)).tolist()
     return Plan(
         alpha=float(problem.alpha),
         test_weight=made.test_weight,
         correction=problem.correction,
         clients=_client_plans(problem),
-        groups=_group_plans(problem),
+        groups=_group_plans(problem, privacy),
         atoms=records,
         notes=(
             *_note_on_the_mixture(problem),
             *_note_on_the_groups(problem),
+            *_note_on_the_noise(problem, privacy, epsilon),
             *map(twin_text, made.twins),
         ),
         advice=_advice(problem, table, records),
@@ -186,7 +199,8 @@ def plan(
 
 def _unseen(made: Calibration) -> tuple[UnseenSite, ...]:
     """How each site would fare if it took no part, unless there are too many sites or only one."""
-    return made.unseen_site() if 1 < len(made.summaries) <= SHOWN_SITES else ()
+    told = made.problem.noise is None and 1 < len(made.summaries) <= SHOWN_SITES
+    return made.unseen_site() if told else ()
 
 
 def _client_plans(problem: Problem) -> tuple[ClientPlan, ...]:
@@ -198,20 +212,20 @@ def _client_plans(problem: Problem) -> tuple[ClientPlan, ...]:
     )
 
 
-def _group_plans(problem: Problem) -> tuple[GroupPlan, ...]:
+def _group_plans(problem: Problem, privacy: Sequence[float]) -> tuple[GroupPlan, ...]:
     """One record for each group, in the order of the groups."""
     weights, tally = problem.weights, problem.tally
     counts = tally.described.sum(axis=0)
     mass = weights.rate @ tally.described / weights.unit
     charge = problem.charged.most / weights.unit * problem.sizes.n.sum()
-    alone = problem.finite_alone
+    alone, noise = problem.finite_alone, problem.noise is not None
     tried: dict[Fraction, Bools] = {}
     largest = {found.group: found for found in problem.largest_shares}
     plans = []
     for g, name in enumerate(problem.groups.names):
         withheld = int(tally.suppressed[:, g].sum()) if problem.by == "group" else 0
         missing, growth = (0, 1.0) if alone[g] else remedies.records_missing(problem, g)
-        if withheld and not alone[g]:  # How the sites would describe more records is not known.
+        if (withheld or noise) and not alone[g]:  # What more records would give is not known.
             missing = growth = None
         plans.append(
             GroupPlan(
@@ -223,12 +237,13 @@ def _group_plans(problem: Problem) -> tuple[GroupPlan, ...]:
                 missing=missing,
                 growth=growth,
                 least_alpha=min(
-                    remedies.least_alpha(problem, g, tried),
+                    1.0 if noise else remedies.least_alpha(problem, g, tried),
                     float(problem.alpha) if alone[g] else 1.0,
                 ),
                 withheld=withheld,
                 largest_client=largest[name].client if name in largest else None,
                 largest_share=largest[name].share if name in largest else 0.0,
+                privacy=privacy[g],
             )
         )
     return tuple(plans)
@@ -272,6 +287,22 @@ def _note_on_the_groups(problem: Problem) -> list[str]:
     return [note]
 
 
+def _note_on_the_noise(
+    problem: Problem, privacy: Sequence[float], epsilon: float | None
+) -> list[str]:
+    """What noise costs in each group, or would cost."""
+    names = problem.groups.names
+    costs = ", ".join(f"{name} {cost:.3f}" for name, cost in zip(names, privacy, strict=True))
+    if epsilon is not None:
+        return [f"noise of epsilon={epsilon:g} would cost this much coverage: {costs}"]
+    if problem.noise is None:
+        return []
+    return [
+        f"noise of epsilon={problem.noise.epsilon:g} costs this much coverage beyond the promise: "
+        f"{costs}; records are counted with noise"
+    ]
+
+
 def _gamma_without(atoms: Bools, g: int) -> float:
     """gamma of the atoms that are left if group g is not in the family."""
     left = np.delete(atoms, g, axis=1)
@@ -288,6 +319,11 @@ def _advice(
     """What would make more thresholds finite. Each sentence is true on its own, and was tried."""
     if all(r.reason is None for r in records):
         return ()
+    if problem.noise is not None:
+        return (
+            "a larger epsilon, a grid of fewer cells near the thresholds, more records or a larger "
+            "alpha would leave more groups finite",
+        )
     short = ~problem.finite_alone
     advice = []
     if short.any():

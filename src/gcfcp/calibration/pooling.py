@@ -107,6 +107,11 @@ def _order(atom: Ints, values: Floats, atoms: int) -> Ints:
     return order
 
 
+def largest_delta(summaries: Sequence[ClientSummary]) -> float:
+    """The largest delta of these summaries, which have no grid."""
+    return max(s.delta for s in summaries if s.delta is not None)
+
+
 def recompressed(
     atom: Ints, values: Floats, weights: Floats, representative: Any, delta: float
 ) -> tuple[Ints, Floats, Floats, Floats]:

@@ -87,7 +87,14 @@ from gcfcp.calibration.correction import (
     correction_of,
 )
 from gcfcp.calibration.mixture import Mixture
-from gcfcp.calibration.pooling import Pool, pool_of, recompressed
+from gcfcp.calibration.noisy import (
+    NoiseCharge,
+    charge_for,
+    has_noise,
+    noisy_levels,
+    refuse_for_noise,
+)
+from gcfcp.calibration.pooling import Pool, largest_delta, pool_of, recompressed
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups, imbalances
 from gcfcp.shape import Shape, as_shape
@@ -283,6 +290,12 @@ class Problem:
     slack: Floats  # (a,): The certified error of each atom of the pool, in units of weight.
     delta: float | None  # The delta of the recompression; None if the centroids were pooled.
     admission: Admission  # What the server lets in.
+    noise: NoiseCharge | None = None  # What is charged for noise; None if there is none.
+
+    @property
+    def inner_alpha(self) -> Fraction:
+        """The alpha at which the theorem is used: alpha' with noise, and alpha itself without."""
+        return self.alpha if self.noise is None else self.noise.alpha
 
     @property
     def largest_shares(self) -> tuple[LargestShare, ...]:
@@ -308,6 +321,9 @@ class Problem:
         if self.confidence is not None:
             rate = self.weights.rate
             return finite_with_confidence(self, self.alpha, rate, 1.0, self.exact)
+        if self.noise is not None:
+            finite: Bools = np.isfinite(noisy_levels(self)[0])
+            return finite
         return self.tally.finite_alone(self.weights.rate, self.charged.least, self.alpha)
 
 
@@ -339,6 +355,15 @@ def problem_of(
     ordered = in_order(summaries, admission)
     refuse_shape_parts(ordered)
     shape = _shape_for(ordered, shape)
+    if merge == "recompress" and ordered[0].grid is not None:
+        raise GCFCPError(
+            "merge='recompress' is not possible with a grid, whose counts add up as they are: use "
+            "merge='pool'"
+        )
+    if has_noise(ordered):
+        by_atom = ordered[0].by == "atom"
+        refuse_for_noise(ordered, rule, confidence, shape is not None and by_atom)
+        rule = "max"
     rule = _rule_for(ordered[0], rule, shape, confidence)
     if confidence is not None:
         confidence = _confidence_for(ordered[0], confidence, merge, correction)
@@ -347,11 +372,13 @@ def problem_of(
         for s in ordered:
             admission.sites(s, "correction 'paper'")
     sizes = Sizes.of(ordered, shares)
-    inside = chosen(sizes, exact_alpha, rule, correction)
+    noise = charge_for(ordered, shares, exact_alpha) if has_noise(ordered) else None
+    inner = exact_alpha if noise is None else noise.alpha
+    inside = chosen(sizes, inner, rule, correction)
     if confidence is not None:
         inside = np.array(sizes.shares == 0)  # Without a test point nobody has a record more.
     rates = _rates(ordered, shares, inside)
-    weights = Weights.of(rates, exact_alpha, divided=not inside.all())
+    weights = Weights.of(rates, inner, divided=not inside.all())
     pool, tally = pool_of(ordered), Tally.of(ordered)
     admission.check_shares(*_held(ordered, tally, weights))
     if rule == "simultaneous":
@@ -361,7 +388,7 @@ def problem_of(
     slack = pool.by_atom(pool.cell_errors, weights.rate)
     atom, values, masses = _weighted(pool, weights)
     if merge == "recompress":
-        delta = max(s.delta for s in ordered) if delta is None else checks.delta(delta)
+        delta = largest_delta(ordered) if delta is None else checks.delta(delta)
         atom, values, masses, added = recompressed(
             atom, values, masses, ordered[0].representative, delta
         )
@@ -370,7 +397,7 @@ def problem_of(
     atoms = pool.membership[alive]
     charged = Charged.alike(np.zeros(sizes.groups))
     if confidence is None:
-        charged = charged_weights(sizes, weights.rate, inside, exact_alpha, rule, correction, atoms)
+        charged = charged_weights(sizes, weights.rate, inside, inner, rule, correction, atoms)
     carriers = hopeless = None
     if tally.suppressed.any() and rule == "simultaneous":
         hopeless = tally.suppressed.any(axis=0) & ~tally.finite_alone(
@@ -424,6 +451,7 @@ def problem_of(
         slack=slack,
         delta=delta,
         admission=admission,
+        noise=noise,
     )
 
 
@@ -434,9 +462,10 @@ def _held(
 
     The records are those that are described, and a bound on those that are not.
     """
-    held = weights.rate[:, None] * (tally.described + tally.suppressed)
+    described = np.maximum(tally.described, 0)  # Noisy counts can be negative.
+    held = weights.rate[:, None] * (described + tally.suppressed)
     names = [s.client for s in summaries]
-    return names, summaries[0].groups, held, tally.described, tally.suppressed
+    return names, summaries[0].groups, held, described, tally.suppressed
 
 
 def _shape_for(summaries: Sequence[ClientSummary], given: Any) -> Shape | None:
@@ -516,7 +545,7 @@ def _weighted(pool: Pool, weights: Weights) -> tuple[Ints, Floats, Floats]:
     masses = weights.rate[pool.owner] * pool.counts
     if weights.rate.all():
         return pool.atom, pool.values, masses
-    heavy = masses > 0
+    heavy = weights.rate[pool.owner] > 0
     if not heavy.any():
         raise GCFCPError(
             "every client that describes an atom has weight 0 in the mixture: give one of them a "

@@ -95,7 +95,9 @@ class _Reasons:
     def __init__(self, problem: Problem, counted: bool = True) -> None:
         self.problem = problem
         self.counted = counted
-        self.by_max = finite_alone(problem, rule="max")
+        self.by_max = (
+            problem.finite_alone if problem.noise is not None else finite_alone(problem, rule="max")
+        )
         self.known: dict[tuple[int, float], str] = {}  # By group, and weight of the test point.
 
     def of(self, row: Bools, threshold: float) -> str:
@@ -105,6 +107,8 @@ class _Reasons:
                 "scores of +inf in other atoms push the threshold of this atom to -inf, so that "
                 "its sets are empty: find out why scores are infinite"
             )
+        if self.problem.noise is not None:
+            return self._of_noise(row)
         source = self.problem.source
         charge = None if source is None else source.charge
         if charge is not None and charge.heaviest(row[None])[0] < 0:
@@ -121,6 +125,17 @@ class _Reasons:
         return (
             f"each of its groups alone has enough records for {alpha}, but one fit for all groups "
             f"leaves too few for this combination of groups: {remedy}"
+        )
+
+    def _of_noise(self, row: Bools) -> str:
+        """Why groups of this row have no finite level if the counts have noise."""
+        assert self.problem.noise is not None
+        short = row & ~self.problem.finite_alone
+        names = ", ".join(repr(name) for name in self.problem.groups.names_of(short))
+        return (
+            f"group {names} has too few records for alpha={float(self.problem.alpha):g} and noise "
+            f"of epsilon={self.problem.noise.epsilon:g}: a larger epsilon, a grid of fewer cells, "
+            "more records or a larger alpha would help"
         )
 
     def _of_group(self, g: int, row: Bools) -> str:

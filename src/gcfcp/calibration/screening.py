@@ -157,6 +157,8 @@ def screen(
     tolerance = checks.probability("tolerance", tolerance)
     ratio = checks.at_least("ratio", ratio, 1)
     ordered = in_order(summaries, Admission.of(aggregates))
+    if any(s.noise is not None for s in ordered):  # The bounds are about counts of records.
+        return tuple(Screening(s.client, 0, (), 0, 0.0, 0.0, False, level) for s in ordered)
     pool = pool_of(ordered)
     # How many clients have the atom of each cell. A cell is one atom at one client.
     sharing = np.bincount(pool.cell_atom, minlength=len(pool.membership))[pool.cell_atom]

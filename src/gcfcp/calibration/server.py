@@ -30,6 +30,8 @@ from gcfcp.calibration.correction import Correction
 from gcfcp.calibration.guarantees import Guarantee, guarantees_of
 from gcfcp.calibration.influence import Influence, influences
 from gcfcp.calibration.mixture import Mixture
+from gcfcp.calibration.noisy import noisy_levels
+from gcfcp.calibration.pooling import largest_delta
 from gcfcp.calibration.problem import Problem, problem_of
 from gcfcp.calibration.reasons import AtomRecord, atom_records, warning_of
 from gcfcp.calibration.shapes import fit_shape
@@ -129,7 +131,7 @@ class Calibration:
         """The delta with which the centroids were compressed again; None if they were pooled."""
         if self.merge == "pool":
             return None
-        return max(s.delta for s in self.summaries) if self.delta is None else self.delta
+        return largest_delta(self.summaries) if self.delta is None else self.delta
 
     def thresholds(self, membership: Any, threshold_rng: Generator | None = None) -> Floats:
         """S* of each row's atom. It is +inf where no finite threshold keeps the promise.
@@ -249,10 +251,11 @@ def calibrate(
       each client to its weight.
     - `merge`: "pool" keeps every centroid of every client. "recompress" is the paper's Merge: the
       centroids of each atom are compressed again into one T-Digest.
-    - `rule`: "simultaneous" is the paper's rule. "max" takes the largest single-group threshold
-      among the groups of a row; it is proved for any family of groups, and gives larger sets unless
-      a good shape is subtracted. By default it is "simultaneous", and "max" for summaries by group,
-      with a shape, and with a confidence.
+    - `rule`: "simultaneous" is the paper's rule. It is proved where every score is sent, and for
+      counts on a public grid, and measured for digests. "max" takes the largest single-group
+      threshold among the groups of a row; it is proved for any family of groups, and gives larger
+      sets unless a good shape is subtracted. By default it is "simultaneous", and "max" for
+      summaries by group, with a shape, and with a confidence.
     - `correction`: How much the test point weighs: "sharp" is the least weight that is proved for
       the rule and the groups, "paper" is the paper's, one record for each client; see `correction`.
     - `delta`: How fine the digests of "recompress" are. By default it is the clients' largest.
@@ -351,6 +354,8 @@ def _group_levels(problem: Problem) -> Floats:
     """
     if problem.confidence is not None:
         return confident_levels(problem)
+    if problem.noise is not None:
+        return noisy_levels(problem)[0]
     coreset = problem.coreset
     atom = np.repeat(np.arange(len(coreset.membership)), np.diff(coreset.start))
     infinite = problem.tally.infinite_weights(problem.weights.rate)

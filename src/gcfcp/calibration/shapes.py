@@ -22,6 +22,7 @@ from gcfcp.arrays import Floats
 from gcfcp.calibration.admission import Admission, Aggregates
 from gcfcp.calibration.clients import in_order
 from gcfcp.calibration.mixture import Mixture
+from gcfcp.calibration.noisy import has_noise
 from gcfcp.calibration.pooling import pool_of
 from gcfcp.calibration.problem import shares_of
 from gcfcp.errors import GCFCPError
@@ -53,6 +54,11 @@ def fit_shape(
         raise GCFCPError(
             "a shape cannot be made from summaries by group, which do not tell how groups overlap: "
             "summarise some records by atom, for example with holdout"
+        )
+    if has_noise(ordered):
+        raise GCFCPError(
+            "a shape cannot be made from counts with noise, which may be negative: make it of "
+            "public records, or of summaries without noise"
         )
     pool = pool_of(ordered)
     shares = shares_of(ordered, mixture, admission)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gcfcp.arrays import Bools, Floats, Ints
+from gcfcp.calibration.noisy import has_noise
 from gcfcp.calibration.reasons import cells_of
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.summary import ClientSummary
@@ -52,6 +53,11 @@ def unseen_sites(calibration: Calibration) -> tuple[UnseenSite, ...]:
         raise GCFCPError(
             "an unseen site is one of several that is left out, and this calibration has a single "
             "client: two clients are needed"
+        )
+    if has_noise(calibration.summaries):
+        raise GCFCPError(
+            "how a site would fare without taking part cannot be told from counts with noise: "
+            "audit the predictor at a site that takes no part"
         )
     found: list[UnseenSite] = []
     for summary in calibration.summaries:

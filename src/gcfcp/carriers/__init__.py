@@ -16,6 +16,7 @@ The site's half is `gcfcp.rounds`.
 | `settings` | a round from plain settings                                                 |
 | `plain`    | a round in plain values, for carriers whose jobs or tasks are JSON          |
 | `exchange` | asks all clients, waits until a deadline, and accounts for every one        |
+| `sums`     | a secure sum: up to five exchanges after one another                        |
 | `store`    | keeps the round on disk, so that a new run asks only those that are missing |
 | `server`   | checks every answer, calibrates, audits, and writes a record of the round   |
 | `record`   | the parts of that record                                                    |

@@ -35,6 +35,7 @@ def agreed_on(question: Question, target: Target, terms: Terms) -> dict[str, Any
             "missing": terms.missing,
             "aggregates": dict(terms.admission.aggregates),
             "roster": None if terms.clients is None else dict(sorted(terms.clients.items())),
+            "signed": terms.known_keys is not None,
         },
     }
 

@@ -10,6 +10,11 @@ for its client. Any other summary is left out, its client is named, and it count
 is accepted is written to disk at once. So a new run, after a crash or after the deadline, asks only
 the clients that are missing.
 
+A question with `secure=True` is answered by a secure sum (see `sums`): no summary of a single
+client arrives, and the sum of all is calibrated. It is written to disk at once, with its
+`min_count`, and a new run takes it from there, because no client takes part in a second sum for the
+same question.
+
 Cost: a summary is checked in about 0.2 ms and kept in memory. The calibration then costs what
 `calibrate` costs.
 """
@@ -34,14 +39,24 @@ from gcfcp.carriers.carrier import Carrier, Node
 from gcfcp.carriers.exchange import Exchange, Outcome, Say, utc
 from gcfcp.carriers.record import agreed_on, entry_of, order_of
 from gcfcp.carriers.store import Store, write_json
-from gcfcp.carriers.target import Target, Terms, check_mixture, check_rule
+from gcfcp.carriers.sums import SecureSum, outcomes_of
+from gcfcp.carriers.target import Target, Terms, check_mixture, check_rule, check_sum
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.prediction import Predictor
-from gcfcp.rounds import AUDIT, Code, Question, Refusal, Request, differences
+from gcfcp.rounds import (
+    AUDIT,
+    Code,
+    Question,
+    Refusal,
+    Request,
+    differences,
+    summary_of_total,
+)
 from gcfcp.summary import ClientSummary
 from gcfcp.version import LIBRARY
 
 REPORTED = 20_000  # For more clients than this, no report is written.
+SUM_FILE = "sum.gcfcp"  # The summary of a secure sum, with its min_count.
 
 
 @dataclass(frozen=True)
@@ -84,6 +99,7 @@ def conduct(
     """
     check_mixture(target, terms)
     check_rule(question, target)
+    check_sum(question, target, terms)
     round_ = _Round(carrier, question, target, terms, Store(output, question), say)
     try:
         return round_.run()
@@ -117,7 +133,10 @@ class _Round:
 
     def run(self) -> Result:
         """Gather summaries, calibrate, audit if that is wanted, and write all files."""
-        self._gather()
+        if self.question.secure:
+            self._add_up()
+        else:
+            self._gather()
         missing = self._missing()
         self._check_quorum(missing)
         calibration = self._calibrate(missing)
@@ -130,7 +149,7 @@ class _Round:
         self._report(predictor, calibration, audit)
         self.write_record(None)
         path = self.store.directory / "predictor.json"
-        self.say(f"{len(self.taken)} clients were calibrated; the predictor is {path}")
+        self.say(f"{len(self._answered())} clients were calibrated; the predictor is {path}")
         return Result(calibration, predictor, missing, audit, self.record(None))
 
     # --- gathering
@@ -162,6 +181,43 @@ class _Round:
         outcomes = exchange.run()
         self.strangers, self.cause = exchange.strangers, exchange.cause
         self.outcomes = self._settle([*done.values(), *outcomes])
+
+    def _add_up(self) -> None:
+        """Let the clients add up their counts, unless their sum is on disk already."""
+        path = self.store.directory / SUM_FILE
+        if path.exists():
+            summary = ClientSummary.load(path)
+            if wrong := list(differences(summary, self.question.of_sum)):
+                raise GCFCPError(
+                    f"{path} was made with another {wrong[0][0]}: use another directory for this "
+                    "question"
+                )
+            self.outcomes = outcomes_of(summary, self.terms)
+            self.say(f"the secure sum of an earlier run is taken from {path}")
+        else:
+            summed = SecureSum(self.carrier, self.question, self.terms, self.say)
+            self.result["sum"] = summed.record
+            try:
+                total = summed.run()
+            finally:
+                self.outcomes = sorted(summed.outcomes.values(), key=order_of)
+                self.strangers = summed.strangers
+            summary = summary_of_total(self.question, total.values, total.sites)
+            self._write(SUM_FILE, summary.to_bytes())
+        self.taken[summary.client] = summary
+
+    def _answered(self) -> list[str]:
+        """The names of the clients whose summaries are there, or whose counts are in the sum."""
+        if self.question.secure:
+            return [name for summary in self.taken.values() for name, _ in summary.members]
+        return sorted(self.taken)
+
+    @property
+    def _aggregates(self) -> Mapping[str, int | None]:
+        """The aggregates that are let in: those of the terms, or the secure sum."""
+        if self.question.secure:
+            return {name: len(summary.members) for name, summary in self.taken.items()}
+        return self.terms.admission.aggregates
 
     def _checked(self, client: str, data: bytes) -> ClientSummary:
         """The summary in these bytes; a `Refusal` if it is not valid, not this client's or not as
@@ -230,7 +286,7 @@ class _Round:
 
     def _check_quorum(self, missing: tuple[str, ...]) -> None:
         """Raise a GCFCPError if the terms do not allow going on without the missing clients."""
-        answered = len(self.taken)
+        answered = len(self._answered())
         remedy = "run again to ask only those that are missing"
         if self.cause:
             remedy = f"{self.cause}: {remedy}"
@@ -257,7 +313,7 @@ class _Round:
         if missing:
             self._note(
                 f"this is calibrated without {_listed(missing)}; the mixture is that of the "
-                f"{len(self.taken)} clients that answered"
+                f"{len(self._answered())} clients that answered"
             )
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", GCFCPWarning)
@@ -269,7 +325,7 @@ class _Round:
                 rule=self.target.rule,
                 correction=self.target.correction,
                 confidence=self.target.confidence,
-                aggregates=self.terms.admission.aggregates,
+                aggregates=self._aggregates,
                 round=self.question.round,
                 max_share=self.target.max_share,
                 allow_share=[k for k in self.target.allow_share if k in self.taken],
@@ -305,7 +361,7 @@ class _Round:
                 calibration.mixture,
                 rule=calibration.rule,
                 confidence=calibration.confidence,
-                aggregates=self.terms.admission.aggregates,
+                aggregates=self._aggregates,
                 max_atoms=self.target.max_atoms,
             )
         page = report.render(predictor, audit, plan=plan, command=self.carrier.command)
@@ -414,7 +470,7 @@ class _Round:
             "seconds": round(time.monotonic() - self.clock, 3),
             **agreed_on(self.question, self.target, self.terms),
             "clients": [entry_of(o) for o in self.outcomes],
-            "answered": sorted(self.taken),
+            "answered": self._answered(),
             "missing": list(self._missing()),
             "not_on_the_roster": [{"node": n.id, "key": n.key} for n in self.strangers],
             "audits": [entry_of(o) for o in self.audits],

@@ -16,6 +16,7 @@ from gcfcp.carriers.roster import read_roster
 from gcfcp.carriers.target import Target, Terms
 from gcfcp.errors import GCFCPError
 from gcfcp.rounds import Question, number, question_of, split, text, whole
+from gcfcp.summary import signatures
 
 Setup = tuple[Question, Target, Terms, Path]
 """The question, the target, the terms and the output directory of a round."""
@@ -48,6 +49,7 @@ def setup_of(
         clients=roster(run["clients"]) if run.get("clients") else None,
         max_bytes=whole(run, "max-bytes", 64 * 2**20),
         aggregates=_aggregates(run.get("aggregates", "")),
+        known_keys=signatures.load_known(run["known-keys"]) if run.get("known-keys") else None,
     )
     return question_of(run), target, terms, Path(text(run, "output"))
 

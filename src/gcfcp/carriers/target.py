@@ -13,6 +13,7 @@ from gcfcp.calibration import CORRECTIONS, MAX_ATOMS, MERGES, RULES, Admission, 
 from gcfcp.calibration import mixture as mixtures
 from gcfcp.errors import GCFCPError
 from gcfcp.rounds import Question
+from gcfcp.summary import signatures
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,10 @@ class Terms:
     max_bytes: The most bytes that one reply may have.
     aggregates: The summaries that may stand for several clients: their names, or a mapping from
     each name to the number of its sites, as in `gcfcp.calibrate`.
+    known_keys: The public signing keys of the clients (`gcfcp.summary.signatures.load_known`). With
+    them a secure sum is signed; the sites must have the same keys.
+
+    A secure sum has up to five steps, and the deadline is that of each.
     """
 
     deadline: float = 300
@@ -76,6 +81,7 @@ class Terms:
     clients: Mapping[str, str] | None = None
     max_bytes: int = 64 * 2**20
     aggregates: Iterable[str] | Mapping[str, int | None] = ()
+    known_keys: signatures.KnownKeys | None = None
 
     def __post_init__(self) -> None:
         _ = self.admission  # What is wrong in it is said before anyone is asked.
@@ -120,6 +126,29 @@ def check_mixture(target: Target, terms: Terms) -> None:
             f"the mixture and the roster differ in {', '.join(map(repr, odd[:5]))}: both must name "
             "the same clients"
         )
+
+
+def check_sum(question: Question, target: Target, terms: Terms) -> None:
+    """Refuse what a secure sum cannot be calibrated or audited for, before anyone is asked.
+
+    Nobody knows how many records a site has, so only the proportional mixture is possible. An audit
+    would tell the counts of every single site.
+    """
+    if not question.secure:
+        return
+    wrong = {
+        f"mixture={target.mixture!r:.60}": target.mixture != "proportional",
+        f"correction={target.correction!r}": target.correction != "sharp",
+        f"max_share={target.max_share}": target.max_share is not None,
+        "audit=True": target.audit,
+        "an aggregate": bool(terms.admission.aggregates),
+    }
+    for what, given in wrong.items():
+        if given:
+            raise GCFCPError(
+                f"{what} is not possible with a secure sum, in which nothing is known about a "
+                "single site: leave it out"
+            )
 
 
 def check_rule(question: Question, target: Target) -> None:

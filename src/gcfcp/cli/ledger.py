@@ -64,6 +64,8 @@ def ledger(
             ],
             left=5,
         )
+    for dataset, epsilon in values["epsilon"].items():
+        console.lines(f"data set {dataset}: epsilon {epsilon:g} in all")
     for code, times in values["refused"].items():
         console.lines(f"refused with {code}: {times:,} times")
 
@@ -74,9 +76,18 @@ def ledger_values(ledger: Ledger) -> dict[str, Any]:
     sent = Counter(_key(line) for line in lines if "code" not in line)
     last = {_key(line): line.get("time") for line in lines if "code" not in line}
     refused = Counter(str(line["code"]) for line in lines if "code" in line)
+    from gcfcp.rounds import spent
+
+    entries = ledger.entries()
+    noisy = {e.asked.dataset for e in entries if e.asked.question.epsilon is not None}
     return {
         "directory": str(ledger.directory),
-        "entries": [_entry_values(e, sent, last) for e in ledger.entries()],
+        "entries": [_entry_values(e, sent, last) for e in entries],
+        # What all summaries of a data set have lost together, if they have noise.
+        "epsilon": {
+            dataset: spent(e for e in entries if e.asked.dataset == dataset)
+            for dataset in sorted(noisy)
+        },
         "refused": dict(sorted(refused.items())),
     }
 
@@ -107,7 +118,13 @@ def _told(entry: dict[str, Any]) -> str:
     question = entry["question"]
     if entry["predictor"] is not None:
         return f"predictor {entry['predictor'][:8]}.., min_count {question['min_count']}"
+    how = "on a grid"
+    if question["delta"] is not None:
+        how = f"delta {question['delta']:g}, {question['representative']}"
+    if question.get("epsilon") is not None:
+        how += f", epsilon {question['epsilon']:g}"
+    if question.get("secure"):
+        how += ", in a secure sum"
     return (
-        f"score {question['score']}, delta {question['delta']:g}, {question['representative']}, "
-        f"min_count {question['min_count']}, by {question['by']}"
+        f"score {question['score']}, {how}, min_count {question['min_count']}, by {question['by']}"
     )

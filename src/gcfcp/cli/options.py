@@ -209,6 +209,24 @@ RuleName = Annotated[
         "summaries by group, with --shape and with --confidence.",
     ),
 ]
+GridText = Annotated[
+    str | None,
+    typer.Option(
+        "--grid",
+        metavar="GRID",
+        help="Count the records in the cells of a public grid, the same at every site, in place of "
+        "digests: a file that gcfcp grid wrote, or uniform:LOW,HIGH,CELLS, "
+        "logarithmic:RELATIVE or edges:E1,E2,.. Such summaries add up (gcfcp add), and it is the "
+        "one compression under which the simultaneous rule is proved.",
+    ),
+]
+Epsilon = Annotated[
+    float | None,
+    typer.Option(
+        help="Add noise for differential privacy to the counts of the grid: the privacy loss of "
+        "one record, such as 1. Every run is a release of its own: send one of them."
+    ),
+]
 ShapeFile = Annotated[
     str | None,
     typer.Option(

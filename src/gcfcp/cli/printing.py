@@ -26,16 +26,18 @@ def show_summary(summary: ClientSummary, as_json: bool) -> None:
         return
     console.lines(str(summary.disclosure))
     parameters = f" {summary.parameters}" if summary.parameters else ""
-    console.lines(
-        f"  score {summary.score}{parameters}, model {summary.model or 'unnamed'}, "
-        f"delta {summary.delta:g}, {summary.representative} representatives"
+    how = (
+        f"grid of {summary.grid}{f', {summary.noise}' if summary.noise else ''}"
+        if summary.grid is not None
+        else f"delta {summary.delta:g}, {summary.representative} representatives"
     )
+    console.lines(f"  score {summary.score}{parameters}, model {summary.model or 'unnamed'}, {how}")
     if summary.round is not None or summary.date is not None:
         console.lines(f"  round {summary.round or 'unnamed'}, date {summary.date or 'unnamed'}")
     if summary.is_aggregate:
         console.lines(
             f"  it stands for {clients(len(summary.members))}: "
-            + ", ".join(f"{k} ({n:,})" for k, n in summary.members)
+            + ", ".join(k if n is None else f"{k} ({n:,})" for k, n in summary.members)
         )
     console.lines(f"  groups {summary.groups.fingerprint[:8]}..:")
     for name, condition in zip(summary.groups.names, summary.groups.conditions, strict=True):
@@ -82,6 +84,8 @@ def _summary_values(summary: ClientSummary) -> dict[str, Any]:
         "date": summary.date,
         "delta": summary.delta,
         "representative": summary.representative,
+        "cells": None if summary.grid is None else summary.grid.values,
+        "noise": None if summary.noise is None else summary.noise.values,
         "fingerprint": summary.groups.fingerprint,
         "groups": list(summary.groups.names),
         "predicates": summary.groups.predicates,

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from gcfcp.audit import Audit, AuditReport
     from gcfcp.calibration import Mixture, Plan
     from gcfcp.prediction import Predictor
+    from gcfcp.summary import ClientSummary
 
 
 @app.command(epilog="Example: gcfcp plan site-*.gcfcp --alpha 0.1")
@@ -59,6 +60,12 @@ def plan(
     aggregate: AggregateNames = None,
     round: RoundName = None,
     max_atoms: MaxAtoms = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="For counts on a grid without noise: say what noise of this epsilon would cost."
+        ),
+    ] = None,
     skip_bad: SkipBad = False,
     as_json: Json = False,
 ) -> None:
@@ -81,6 +88,7 @@ def plan(
         confidence=confidence,
         aggregates=loaded.aggregates,
         max_atoms=_most_atoms(max_atoms),
+        epsilon=epsilon,
     )
     if as_json:
         more = {"left_out": list(loaded.left_out)} if skip_bad else {}
@@ -120,14 +128,78 @@ def merge(
     loaded = inputs.load_summaries(summaries, known_keys, aggregate, round, skip_bad)
     merged = gcfcp.merge(loaded.summaries, client, delta, aggregates=loaded.aggregates)
     inputs.write(output, merged.to_bytes(), force)
-    if as_json:
-        members = [{"client": name, "n": n} for name, n in merged.members]
-        console.show_json({"file": output, "members": members, **asdict(merged.disclosure)})
-    else:
-        told = printing.clients(len(merged.members))
-        for line in f"{told}; {merged.disclosure}".splitlines():
-            console.note(line)
+    _show_aggregate(merged, output, as_json)
     loaded.end()
+
+
+def _show_aggregate(made: ClientSummary, output: str, as_json: bool) -> None:
+    """Print what the summary of several clients discloses."""
+    if as_json:
+        members = [{"client": name, "n": n} for name, n in made.members]
+        console.show_json({"file": output, "members": members, **asdict(made.disclosure)})
+        return
+    told = printing.clients(len(made.members))
+    for line in f"{told}; {made.disclosure}".splitlines():
+        console.note(line)
+
+
+@app.command(epilog="Example: gcfcp add site-a.gcfcp site-b.gcfcp -o sum.gcfcp")
+def add(
+    summaries: Summaries,
+    output: Output,
+    client: Annotated[
+        str | None, typer.Option(help="The name of the sum; by default 'sum of 3 clients'.")
+    ] = None,
+    known_keys: KnownKeys = None,
+    aggregate: AggregateNames = None,
+    round: RoundName = None,
+    skip_bad: SkipBad = False,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Add up the counts of several sites on one public grid.
+
+    Nothing is lost: the sum calibrates as its parts do, under the mixture proportional.
+    """
+    import gcfcp
+
+    inputs.check_output(output, force, as_json)
+    loaded = inputs.load_summaries(summaries, known_keys, aggregate, round, skip_bad)
+    total = gcfcp.add(loaded.summaries, client, aggregates=loaded.aggregates)
+    inputs.write(output, total.to_bytes(), force)
+    _show_aggregate(total, output, as_json)
+    loaded.end()
+
+
+@app.command(epilog="Example: gcfcp grid near:predictor.json -o grid.json")
+def grid(
+    text: Annotated[
+        str,
+        typer.Argument(
+            metavar="GRID",
+            help="uniform:LOW,HIGH,CELLS, logarithmic:RELATIVE, logarithmic:RELATIVE,LOW,HIGH, "
+            "edges:E1,E2,.., or near:PREDICTOR for cells that are narrow around the thresholds of "
+            "an earlier predictor, made of other records.",
+        ),
+    ],
+    output: Output,
+    cells: Annotated[int, typer.Option(help="With near, how many cells there are at most.")] = 64,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Make a grid: public score values on which every site counts its records."""
+    from gcfcp.grid import Grid
+    from gcfcp.prediction import Predictor
+
+    inputs.check_output(output, force, as_json)
+    near = text.removeprefix("near:")
+    made = Grid.parse(text) if near == text else Grid.near(Predictor.load(near), cells)
+    inputs.write(output, made.to_json().encode(), force)
+    if as_json:
+        values = {"file": output, "fingerprint": made.fingerprint, "cells": len(made)}
+        console.show_json(values | {"grid": made.values})
+    else:
+        console.note(f"{output} has the grid {made.fingerprint[:8]}..: {made}")
 
 
 @app.command(epilog="Example: gcfcp shape site-*.gcfcp --alpha 0.1 -o shape.json")

@@ -12,7 +12,9 @@ from gcfcp.cli.options import (
     Cells,
     Client,
     Data,
+    Epsilon,
     Force,
+    GridText,
     Json,
     MinCount,
     Missing,
@@ -80,6 +82,8 @@ def summarize(
             "must come from other records than these.",
         ),
     ] = None,
+    grid: GridText = None,
+    epsilon: Epsilon = None,
     holdout: Annotated[
         float | None,
         typer.Option(
@@ -162,10 +166,12 @@ def summarize(
             score=scoring.score,
             model=model,
             absent=absent or (),
-            by=_cells(by, min_count, shape, holdout),
+            by=_cells(by, min_count, shape, holdout, grid),
             shape=shape,
             round=round,
             date=date,
+            grid=grid,
+            epsilon=epsilon,
         )
         (*parts, summary), rows = tables.summarize_table(
             table,
@@ -188,15 +194,17 @@ def summarize(
     _finish(output, summary.to_bytes(), force, as_json, rows, values, text)
 
 
-def _cells(by: Cells | None, min_count: int, shape: str | None, holdout: float | None) -> str:
+def _cells(
+    by: Cells | None, min_count: int, shape: str | None, holdout: float | None, grid: str | None
+) -> str:
     """What the summary describes, if the user did not say it.
 
     With a holdout and without a shape, the server will subtract the shape, for which it needs
-    atoms.
+    atoms. On a grid a `min_count` hides small atoms, but nothing by group.
     """
     if by is not None:
         return by.value
-    small = min_count > 1 and holdout is None
+    small = min_count > 1 and holdout is None and grid is None
     return "group" if small or shape is not None else "atom"
 
 

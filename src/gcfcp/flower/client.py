@@ -32,6 +32,8 @@ from gcfcp.rounds import (
     respond,
     text,
 )
+from gcfcp.secure import Identity
+from gcfcp.summary import signatures
 
 NodeConfig = Mapping[str, Any]
 """The configuration of a node, which only its site can write."""
@@ -53,6 +55,8 @@ def client_app(
     audit_dataset: str | None = None,
     ledger: str | PathLike[str] | None = None,
     fingerprint: Callable[[NodeConfig], str] | None = None,
+    key: str | PathLike[str] | None = None,
+    known_keys: signatures.KnownKeys | None = None,
 ) -> ClientApp:
     """A ClientApp for a site that is written in Python.
 
@@ -72,6 +76,8 @@ def client_app(
     whoever simulates holds all data.
     fingerprint: A function of the node configuration that returns a text which changes whenever the
     records that `load` reads do. With it, changed records under the same name are noticed.
+    key, known_keys: For signed secure sums, the file of the private key of this site, and the
+    public keys of all sites (`gcfcp.summary.signatures.load_known`).
 
     `dataset`, `audit-dataset` and `ledger` in the node configuration come before the arguments.
     """
@@ -93,6 +99,7 @@ def client_app(
                 _chosen(node, "audit-dataset", audit_dataset, f"{name} audit"),
                 lambda predictor, question: audit(predictor, question, node),
             ),
+            identity=None if key is None else Identity(name, key, known_keys),
         )
 
     return app_of(site_of)

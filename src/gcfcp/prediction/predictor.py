@@ -122,6 +122,8 @@ class Predictor:
             return getattr(made, "next_shape", None)
         if made.by == "group":
             return made.used_shape
+        if made.problem.noise is not None:
+            return None  # Counts with noise give no shape.
         scores = np.concatenate([s.values for s in made.summaries])
         scores = np.abs(scores[np.isfinite(scores)])
         fits = len(made.groups) <= SHAPED_GROUPS and len(scores) > 0 and scores.max() < _ENORMOUS

@@ -58,6 +58,7 @@ def provenance_of(calibration: Calibration) -> dict[str, Any]:
         "rule": calibration.rule,
         "by": calibration.by,
         "shape": calibration.used_shape and calibration.used_shape.fingerprint,
+        "grid": first.grid and first.grid.fingerprint,
         "confidence": calibration.confidence,
         "representative": first.representative,
         "model": first.model,
@@ -110,7 +111,7 @@ OF_CLIENT = (
 
 OF_GROUP = (
     "group", "lower", "lower_status", "certified", "certified_status", "upper", "upper_status",
-    "theorem", "eta", "promise", "confidence",
+    "theorem", "eta", "promise", "confidence", "epsilon",
 )  # fmt: skip
 """What a file without the coreset says about the promise to a group."""
 

@@ -14,6 +14,8 @@ in and the reply out (`respond`), and decides nothing. The server's half is `gcf
 | `names`    | file names for whatever clients and data sets are called                     |
 | `ledger`   | one frozen answer for each data set and question, on disk at the site        |
 | `site`     | a site, and how it answers a question                                        |
+| `sums`     | a site's part in a secure sum                                                |
+| `steps`    | what a site keeps of a secure sum between two steps                          |
 | `settings` | a question and a site from plain settings, for sites that write no Python    |
 | `site_file` | a site in a file of settings                                                |
 | `own`      | a site from a function of its own, in a file at the site                     |
@@ -22,13 +24,14 @@ in and the reply out (`respond`), and decides nothing. The server's half is `gcf
 """
 
 from gcfcp.rounds.codes import FROM_CLIENTS, Code, Refusal
-from gcfcp.rounds.ledger import Asked, Entry, Ledger, default_directory
+from gcfcp.rounds.ledger import Asked, Entry, Ledger, default_directory, spent
 from gcfcp.rounds.names import file_stem
 from gcfcp.rounds.own import own_site
 from gcfcp.rounds.policy import Policy
 from gcfcp.rounds.protocol import (
     AUDIT,
     RECORD,
+    SUM,
     SUMMARIZE,
     Record,
     Request,
@@ -41,12 +44,14 @@ from gcfcp.rounds.reply import SILENT, WORK, respond, respond_to_bytes
 from gcfcp.rounds.settings import number, question_of, site_of, split, text, whole
 from gcfcp.rounds.site import Records, Site, answer_audit, answer_summary, code_of
 from gcfcp.rounds.site_file import read_settings, read_site
+from gcfcp.rounds.sums import answer_sum, summary_of_total, what_is_counted
 
 __all__ = [
     "AUDIT",
     "FROM_CLIENTS",
     "RECORD",
     "SILENT",
+    "SUM",
     "SUMMARIZE",
     "WORK",
     "Asked",
@@ -62,6 +67,7 @@ __all__ = [
     "Request",
     "Site",
     "answer_audit",
+    "answer_sum",
     "answer_summary",
     "code_of",
     "default_directory",
@@ -78,8 +84,11 @@ __all__ = [
     "respond_to_bytes",
     "score_of",
     "site_of",
+    "spent",
     "split",
+    "summary_of_total",
     "text",
     "unpack",
+    "what_is_counted",
     "whole",
 ]

@@ -22,8 +22,15 @@ class Code(StrEnum):
     MIN_COUNT_DIFFERS = "min-count-differs"
     BY_DIFFERS = "by-differs"
     SHAPE_DIFFERS = "shape-differs"
+    GRID_DIFFERS = "grid-differs"
+    EPSILON_DIFFERS = "epsilon-differs"
     ROUND_DIFFERS = "round-differs"
+    SECURE_DIFFERS = "secure-differs"
+    SUM_NEEDED = "sum-needed"
+    SUM_REFUSED = "sum-refused"
+    SUM_USED_UP = "sum-used-up"
     QUESTIONS_USED_UP = "questions-used-up"
+    BUDGET_USED_UP = "budget-used-up"
     AUDITS_USED_UP = "audits-used-up"
     DATA_CHANGED = "data-changed"
     LEDGER_UNUSABLE = "ledger-unusable"
@@ -63,9 +70,18 @@ _MEANINGS = {
     Code.MIN_COUNT_DIFFERS: "the site has agreed to another min_count",
     Code.BY_DIFFERS: "the site has agreed to summaries by atom and not by group, or the reverse",
     Code.SHAPE_DIFFERS: "the site has agreed to another shape, or to none",
+    Code.GRID_DIFFERS: "the site has agreed to another grid, or to none",
+    Code.EPSILON_DIFFERS: "the site has agreed to another epsilon, or to none",
     Code.ROUND_DIFFERS: "the site has agreed to another round, or to none",
+    Code.SECURE_DIFFERS: "the site has agreed to a secure sum and not to a summary, or the reverse",
+    Code.SUM_NEEDED: "the site answers this question in a secure sum only",
+    Code.SUM_REFUSED: "the site does not take this step of the secure sum: see its log",
+    Code.SUM_USED_UP: "the site's records are in another secure sum for this question, and two "
+    "sums could be subtracted: agree on another round, and allow one more question",
     Code.QUESTIONS_USED_UP: "the site has told something else about these records (an answer to "
     "another question, or an audit), and answers no further question",
+    Code.BUDGET_USED_UP: "the site's privacy budget for these records does not allow another "
+    "answer",
     Code.AUDITS_USED_UP: "the site has told something else about these records (an audit of "
     "another predictor, or a summary), and audits no further predictor",
     Code.DATA_CHANGED: "the site's records are not those of its earlier answer: the site gives new "

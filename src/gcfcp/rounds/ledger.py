@@ -6,12 +6,18 @@ repeats it byte for byte whenever the same question is asked again. A score that
 therefore drawn once. Another question is refused. Audits are kept in the same way: one predictor
 for each data set.
 
+Where summaries have noise, the ledger also adds up their privacy losses: the epsilons of different
+answers about one data set add up (basic composition; a repeated answer is the same bytes and loses
+nothing more). An answer that would exceed the owner's budget is refused. Whoever has told something
+without noise about a data set has no budget left for it.
+
     DIRECTORY/
       journal.jsonl       One line for every reply: when, what, how many bytes, whether repeated.
       DATASET/            One directory for each data set, named after it (see `names`).
         summary-1.entry   The first question about it, and the answer.
         audit-1.asked     The first predictor that was to be audited on it.
         audit-1.entry     The same, and the audit.
+        sum-SUM-0.step    A step of a secure sum (see `steps`).
 
 An entry is a container of `codec`, of kind b"L": its header says what was asked, by whom it was
 answered, about which records and when, and its body is the answer. A reader ignores what it does
@@ -48,9 +54,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -171,19 +178,21 @@ class Ledger:
         limit: int,
         make: Callable[[], bytes],
         check: Callable[[bytes], None] = lambda _: None,
+        budget: float | None = None,
     ) -> bytes:
         """The answer to what is asked: the one that was kept, or a new one, which is then kept.
 
         limit: How many different questions are answered about a data set.
         make: It makes a new answer. It is not called if one was kept, or if the limit is reached.
         check: It raises a GCFCPError if bytes that were kept are not such an answer.
+        budget: The most epsilon that all answers about a data set may lose together, or None.
         Raises a `Refusal` if there is no answer.
         """
-        with _usable():
-            folder = self._prepare(asked)
+        with usable():
+            folder = self.prepare(asked)
         entry, made, repeated = None, None, True
         while entry is None:
-            with _usable():
+            with usable():
                 kept = self._entries_in(folder, asked.kind, asked.dataset)
                 begun = self._entries_in(folder, asked.kind, asked.dataset, _BEGUN)
                 others = [
@@ -204,24 +213,21 @@ class Ledger:
             mine = next((e for e in begun if asked.is_that_of(e)), None)
             taken = {e.number for e in (*kept, *begun)}
             if mine is None and len(taken) >= limit:
-                raise Refusal(
-                    _USED_UP[asked.kind],
-                    f"{len(taken)} were asked about data set {asked.dataset!r:.60} (gcfcp ledger "
-                    f"{self.directory} lists answers); to allow more, raise {_SETTING[asked.kind]}",
-                )
+                raise self._used_up(asked, len(taken))
+            _refuse_beyond(asked, kept, budget)
             number = max(taken, default=0) + 1 if mine is None else mine.number
             if mine is None and asked.kind == AUDIT:
                 start = Entry(asked, number, _now(), LIBRARY, b"")
-                with _usable():
-                    self._create(folder / f"{asked.kind}-{number}.{_BEGUN}", start.to_bytes())
+                with usable():
+                    self.create(folder / f"{asked.kind}-{number}.{_BEGUN}", start.to_bytes())
                 continue
             if made is None:
                 made = make()
             new = Entry(asked, number, _now(), LIBRARY, made)
-            with _usable():
-                if self._create(folder / f"{asked.kind}-{number}.{_DONE}", new.to_bytes()):
+            with usable():
+                if self.create(folder / f"{asked.kind}-{number}.{_DONE}", new.to_bytes()):
                     entry, repeated = new, False
-        with _usable():
+        with usable():
             check(entry.answer)
             self._note(
                 asked.kind,
@@ -233,6 +239,28 @@ class Ledger:
                 repeated=repeated,
             )
         return entry.answer
+
+    def kept(self, asked: Asked, limit: int) -> bytes | None:
+        """The answer that was kept; None if there is none, and a new one could be made.
+
+        Raises a `Refusal` if `answer` would raise one before it makes an answer.
+        """
+        with usable():
+            folder = self.prepare(asked)
+            kept = self._entries_in(folder, asked.kind, asked.dataset)
+        _refuse_changed(asked, kept)
+        entry = next((e for e in kept if asked.is_that_of(e)), None)
+        if entry is None and len(kept) >= limit:
+            raise self._used_up(asked, len(kept))
+        return None if entry is None else entry.answer
+
+    def _used_up(self, asked: Asked, number: int) -> Refusal:
+        """The refusal of one question too many."""
+        return Refusal(
+            _USED_UP[asked.kind],
+            f"{number} were asked about data set {asked.dataset!r:.60} (gcfcp ledger "
+            f"{self.directory} lists answers); to allow more, raise {_SETTING[asked.kind]}",
+        )
 
     def refused(self, kind: str, client: str, dataset: str, code: Code, detail: str = "") -> None:
         """Note that there was no answer. If this cannot be noted, there is none all the same.
@@ -268,7 +296,7 @@ class Ledger:
 
     # --- files
 
-    def _prepare(self, asked: Asked) -> Path:
+    def prepare(self, asked: Asked) -> Path:
         """The directory of a data set, which is made if it is not there."""
         name = asked.dataset
         if not name.strip() or len(name) > _LONGEST or not name.isprintable():
@@ -309,7 +337,7 @@ class Ledger:
             found.append(entry)
         return sorted(found, key=lambda e: e.number)
 
-    def _create(self, path: Path, data: bytes) -> bool:
+    def create(self, path: Path, data: bytes) -> bool:
         """Write a file that must not exist; False if it does.
 
         The name appears when the file is whole. After this the file outlives a power failure.
@@ -377,8 +405,30 @@ def _refuse_changed(asked: Asked, kept: list[Entry]) -> None:
             )
 
 
+def spent(entries: Iterable[Entry]) -> float:
+    """The epsilon that these answers have lost together; infinite if one of them has no noise."""
+    return math.fsum(
+        math.inf if e.asked.question.epsilon is None else e.asked.question.epsilon
+        for e in entries
+        if e.asked.kind == SUMMARY
+    )
+
+
+def _refuse_beyond(asked: Asked, kept: list[Entry], budget: float | None) -> None:
+    """Raise a `Refusal` if one more answer would lose more than the owner's budget."""
+    if budget is None:
+        return
+    before, more = spent(kept), asked.question.epsilon
+    if more is None or before + more > budget * (1 + 1e-12):
+        raise Refusal(
+            Code.BUDGET_USED_UP,
+            f"epsilon {before:g} of {budget:g} is spent on data set {asked.dataset!r:.60}, and "
+            f"this question asks for {more if more is None else format(more, 'g')} more",
+        )
+
+
 @contextlib.contextmanager
-def _usable() -> Iterator[None]:
+def usable() -> Iterator[None]:
     """Turn whatever is wrong with the ledger into a `Refusal`."""
     try:
         yield

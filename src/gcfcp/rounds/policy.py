@@ -3,14 +3,14 @@
 A server that could vary a single part of its question would read scores one by one: between two
 deltas the boundary of a cluster moves over one record, and the difference of two means is its
 score. So a policy pins every part of the question: groups, score and parameters, model, delta,
-representative, min_count, by, shape and round. How many of the agreed questions are answered about
-the same records is counted by the `ledger`.
+representative, min_count, by, shape, grid, epsilon and round. How many of the agreed questions are
+answered about the same records, and what privacy they lose together, is counted by the `ledger`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gcfcp import checks
 from gcfcp.errors import GCFCPError
@@ -18,6 +18,7 @@ from gcfcp.groups import Groups
 from gcfcp.prediction import Predictor
 from gcfcp.rounds.codes import Code, Refusal
 from gcfcp.rounds.question import Question, differences
+from gcfcp.secure import Rules
 
 _CODES = {
     "groups": Code.GROUPS_NOT_ALLOWED,
@@ -29,7 +30,10 @@ _CODES = {
     "min_count": Code.MIN_COUNT_DIFFERS,
     "by": Code.BY_DIFFERS,
     "shape": Code.SHAPE_DIFFERS,
+    "grid": Code.GRID_DIFFERS,
+    "epsilon": Code.EPSILON_DIFFERS,
     "round": Code.ROUND_DIFFERS,
+    "secure": Code.SECURE_DIFFERS,
 }
 _ORDER = list(_CODES)
 
@@ -44,12 +48,18 @@ class Policy:
     questions: How many different questions are answered about one data set. The first ones that
     are asked count, and a repeated question is answered with the same bytes.
     audits: How many different predictors are audited on one data set.
+    budget: The most epsilon that all summaries of one data set may lose together, or None. With a
+    budget every agreed question has an epsilon. Losses are added (basic composition). Audits are
+    not covered: they are exact counts about other records.
+    sums: What the site demands of a secure sum: the fewest sites on its roster, and in it.
     """
 
     agreed: Question | Sequence[Question]
     absent: tuple[str, ...] = ()
     questions: int = 1
     audits: int = 1
+    budget: float | None = None
+    sums: Rules = field(default_factory=Rules)
 
     def __post_init__(self) -> None:
         agreed = (self.agreed,) if isinstance(self.agreed, Question) else self.agreed
@@ -66,6 +76,13 @@ class Policy:
         object.__setattr__(self, "agreed", tuple(agreed))
         object.__setattr__(self, "questions", checks.whole("questions", self.questions, 1))
         object.__setattr__(self, "audits", checks.whole("audits", self.audits, 1))
+        if self.budget is not None:
+            object.__setattr__(self, "budget", checks.at_least("budget", self.budget, 0))
+            if any(question.epsilon is None for question in agreed):
+                raise GCFCPError(
+                    f"budget={self.budget:g} needs an epsilon in every agreed question: a summary "
+                    "without noise has no bounded privacy loss"
+                )
         if isinstance(self.absent, str):
             raise GCFCPError(f"absent={self.absent!r:.60} is not a list of groups: give a tuple")
         object.__setattr__(self, "absent", tuple(self.absent))

@@ -25,7 +25,8 @@ from gcfcp.rounds.codes import FROM_CLIENTS, Code, Refusal
 from gcfcp.rounds.question import Question
 
 PROTOCOL = 1  # The version of the protocol, which every request and every reply names.
-SUMMARIZE, AUDIT = "summarize", "audit"  # These are the two things that a server can ask for.
+# What a server can ask for: a summary, an audit, or a step of a secure sum.
+SUMMARIZE, AUDIT, SUM = "summarize", "audit", "sum"
 RECORD = "gcfcp"  # The name of the only message in whatever a carrier moves, in both directions.
 MAX_REQUEST = 64 * 2**20  # The most bytes that a client reads. Predictors are the largest part.
 
@@ -42,7 +43,8 @@ class Request:
 
     question: Question
     nonce: str
-    body: bytes | None = None  # What the client needs: for an audit, the JSON of the predictor.
+    # What the client needs: the JSON of the predictor, or the message of a step of a secure sum.
+    body: bytes | None = None
     action: str = SUMMARIZE  # What the client is asked for.
 
     def to_record(self) -> dict[str, Any]:

@@ -6,13 +6,17 @@ Both sides have a question. The server asks it, and a site agrees to it beforeha
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gcfcp import checks, scores
 from gcfcp.errors import GCFCPError
+from gcfcp.grid import Grid, as_grid
 from gcfcp.groups import Groups
+from gcfcp.noise import checked_epsilon
 from gcfcp.shape import Shape, as_shape
 from gcfcp.summary import BY, ClientSummary
 
@@ -24,7 +28,7 @@ class Question:
     groups: The family of groups.
     score: A score of `gcfcp.scores`, another object with a name, or a name.
     model: A fingerprint of the model that the sites must confirm, or None.
-    delta: How fine the digests are; about delta / 2 clusters for each atom.
+    delta: How fine the digests are; about delta / 2 clusters for each atom. None with a grid.
     representative: "upper" or "mean".
     min_count: Nothing that stands for fewer records than this leaves a site. The default is 10 and
     not 1, because over a network nobody looks at a summary before it leaves.
@@ -32,17 +36,24 @@ class Question:
     more records than combinations of groups, and "atom" otherwise.
     shape: With by="group", the shape that the sites subtract from their scores, or None.
     round: The round that summaries and audits must name, such as "2026Q4", or None.
+    grid: The public grid on which the sites count their records, or None.
+    epsilon: With a grid and min_count=1, the privacy loss of one record: the sites add noise.
+    secure: Whether the sites add up their counts in a secure sum (see `gcfcp.secure`), so that the
+    server sees nothing of a single site. It needs a grid, and min_count then applies to the sum.
     """
 
     groups: Groups
     score: Any = None
     model: str | None = None
-    delta: float = 250
+    delta: float | None = 250
     representative: str = "upper"
     min_count: int = 10
     by: str | None = None
     shape: Shape | None = None
     round: str | None = None
+    grid: Grid | None = None
+    epsilon: float | None = None
+    secure: bool = False
     parameters: Mapping[str, Any] = field(init=False)
     score_name: str = field(init=False)
 
@@ -55,16 +66,63 @@ class Question:
             checks.name("model", self.model)
         if self.round is not None:
             checks.name("round", self.round)
+        object.__setattr__(self, "grid", as_grid(self.grid))
         # As floats, 250 and 250.0 give the same bytes in a summary.
-        object.__setattr__(self, "delta", checks.delta(self.delta))
+        delta = checks.delta(self.delta) if self.grid is None else None
+        object.__setattr__(self, "delta", delta)
         object.__setattr__(self, "representative", checks.representative(self.representative))
         object.__setattr__(self, "min_count", checks.min_count(self.min_count))
         usual = "group" if self.min_count > 1 or self.shape is not None else "atom"
         by = checks.choice("by", usual if self.by is None else self.by, *BY)
         object.__setattr__(self, "by", by)
         object.__setattr__(self, "shape", as_shape(self.shape, self.groups))
+        if self.epsilon is not None:
+            object.__setattr__(self, "epsilon", checked_epsilon(self.epsilon))
+            if self.grid is None or self.min_count != 1:
+                raise GCFCPError(
+                    f"epsilon={self.epsilon:g} needs a grid and min_count=1, because noise hides "
+                    "what min_count would"
+                )
         if by == "atom" and self.shape is not None:
             raise GCFCPError("a summary by atom takes no shape: ask with by='group'")
+        if checks.flag("secure", self.secure):
+            self._check_secure()
+
+    def _check_secure(self) -> None:
+        """Raise a GCFCPError if this question cannot be answered by a secure sum."""
+        if self.grid is None:
+            raise GCFCPError(
+                "a secure sum adds up counts on a public grid: give a grid, such as "
+                "gcfcp.Grid.uniform(0, 1, 64)"
+            )
+        if self.groups.sites:
+            raise GCFCPError(
+                "a secure sum tells nothing of a single site, but the groups have sites: leave "
+                "them out"
+            )
+        if self.representative != "upper":
+            raise GCFCPError("a secure sum has no means: ask with representative='upper'")
+        if self.epsilon is not None:
+            raise GCFCPError(
+                f"epsilon={self.epsilon:g} is not possible in a secure sum of a round, whose sites "
+                "add no noise: leave one of the two out"
+            )
+
+    @property
+    def at_site(self) -> Question:
+        """The question that a site answers with its own counts, before they are masked."""
+        return replace(self, secure=False, min_count=1)
+
+    @property
+    def of_sum(self) -> Question:
+        """The question that the summary of a secure sum answers, with min_count."""
+        return replace(self, secure=False)
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of everything that is asked, in hexadecimal digits."""
+        text = json.dumps(_parts(self), sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @classmethod
     def of_summary(cls, summary: ClientSummary) -> Question:
@@ -79,6 +137,8 @@ class Question:
             by=summary.by,
             shape=summary.shape,
             round=summary.round,
+            grid=summary.grid,
+            epsilon=_epsilon(summary),
         )
 
     @property
@@ -93,6 +153,8 @@ class Question:
             "by": self.by,
             "shape": self.shape,
             "round": self.round,
+            "grid": self.grid,
+            "epsilon": self.epsilon,
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -108,6 +170,9 @@ class Question:
             "by": self.by,
             "shape": self.shape and self.shape.values,
             "round": self.round,
+            "grid": self.grid and self.grid.values,
+            "epsilon": self.epsilon,
+            "secure": self.secure,
         }
 
     @classmethod
@@ -115,6 +180,7 @@ class Question:
         """The question in plain values from any server; a GCFCPError if it makes no sense."""
         try:
             groups, shape = Groups.from_dict(data, "groups"), data.get("shape")
+            grid = data.get("grid")
             return cls(
                 groups=groups,
                 score=score_of(data["score"], data["parameters"]),
@@ -125,6 +191,9 @@ class Question:
                 by=data.get("by", "atom"),  # A server of 0.1.0 knows no other.
                 shape=None if shape is None else Shape.from_values(groups, shape),
                 round=data.get("round"),
+                grid=None if grid is None else Grid.from_values(grid),
+                epsilon=data.get("epsilon"),
+                secure=data.get("secure", False),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise GCFCPError(f"this is not a question: {type(error).__name__}") from None
@@ -154,13 +223,20 @@ def differences(
 ) -> Iterator[tuple[str, Any, Any]]:
     """In what a question or a summary differs from the question that is wanted.
 
-    Each difference is (what, the value that was found, the value that is wanted). Of groups and
-    shapes the fingerprints are compared.
+    Each difference is (what, the value that was found, the value that is wanted). Of groups,
+    shapes and grids the fingerprints are compared.
     """
     theirs, ours = _parts(found), _parts(wanted)
     for what, value in theirs.items():
         if value != ours[what]:
             yield what, value, ours[what]
+
+
+def _epsilon(asked: Question | ClientSummary) -> float | None:
+    """The privacy loss of a question or of a summary; None without noise."""
+    if isinstance(asked, Question):
+        return asked.epsilon
+    return None if asked.noise is None else asked.noise.epsilon
 
 
 def _parts(asked: Question | ClientSummary) -> dict[str, Any]:
@@ -176,5 +252,8 @@ def _parts(asked: Question | ClientSummary) -> dict[str, Any]:
         "min_count": asked.min_count,
         "by": asked.by,
         "shape": None if asked.shape is None else asked.shape.fingerprint,
+        "grid": None if asked.grid is None else asked.grid.fingerprint,
+        "epsilon": _epsilon(asked),
         "round": asked.round,
+        "secure": isinstance(asked, Question) and asked.secure,
     }

@@ -20,6 +20,7 @@ from gcfcp.rounds import protocol
 from gcfcp.rounds.codes import Code, Refusal
 from gcfcp.rounds.protocol import Record, Request
 from gcfcp.rounds.site import Site, answer_audit, answer_summary, code_of
+from gcfcp.rounds.sums import answer_sum
 
 Work = Callable[[Request, Site], bytes]
 """A function that makes the bytes of an answer."""
@@ -33,7 +34,13 @@ def _audit(request: Request, site: Site) -> bytes:
     return answer_audit(site, request.question, request.body)
 
 
-WORK: Mapping[str, Work] = MappingProxyType({protocol.SUMMARIZE: _summary, protocol.AUDIT: _audit})
+def _sum(request: Request, site: Site) -> bytes:
+    return answer_sum(site, request.question, request.body)
+
+
+WORK: Mapping[str, Work] = MappingProxyType(
+    {protocol.SUMMARIZE: _summary, protocol.AUDIT: _audit, protocol.SUM: _sum}
+)
 """What a site does, by what it is asked for."""
 
 _LOG = logging.getLogger("gcfcp")

@@ -17,13 +17,21 @@ defaults, so that both sides can write down the same lines.
 | `min-count`      | the fewest records that a centroid may stand for                  | 10        |
 | `by`             | atom or group                                                     | (derived) |
 | `shape`          | by group: a shape or an earlier predictor, made of other records  | none      |
+| `grid`           | a grid file, or words such as uniform:0,1,64; none: digests       | none      |
+| `epsilon`        | with a grid: the privacy loss of one record; sites add noise      | no noise  |
+| `secure`         | whether the counts are added up in a secure sum; needs a grid     | false     |
 | `round`          | the round that summary and audit name, such as 2026Q4             | none      |
 | `absent`         | the groups that the site cannot have, with commas                 | none      |
 | `questions`      | how many different questions are answered about a data set        | 1         |
+| `budget`         | the most epsilon that all answers about a data set may lose       | no limit  |
 | `dataset`        | the name of the records in `data` or `summary`                    | its path  |
 | `audit-data`     | labelled records for audits, none of them used to calibrate       | no audits |
 | `audit-dataset`  | the name of the records in `audit-data`                           | its path  |
 | `audits`         | how many different predictors are audited on a data set           | 1         |
+| `sum-sites`      | the fewest sites on the roster of a secure sum                    | 3         |
+| `sum-threshold`  | the fewest sites in a secure sum                                  | 2/3       |
+| `key`            | the private key of the site (`gcfcp keygen`), for signed sums     | none      |
+| `known-keys`     | the public keys of all sites, its own included, for signed sums   | none      |
 | `missing`        | what is done with rows that lack a value: "error", or "drop"      | error     |
 | `seed`           | the seed of randomised scores                                     | random    |
 
@@ -46,25 +54,28 @@ from numpy.random import Generator
 from gcfcp import checks, tables
 from gcfcp.audit import Audit
 from gcfcp.errors import GCFCPError
+from gcfcp.grid import Grid
 from gcfcp.groups import Groups
 from gcfcp.prediction import Predictor
 from gcfcp.rounds.ledger import Ledger
 from gcfcp.rounds.policy import Policy
 from gcfcp.rounds.question import Question, score_of
 from gcfcp.rounds.site import Records, Site
+from gcfcp.secure import Identity, Rules
 from gcfcp.shape import Shape
-from gcfcp.summary import ClientSummary, Making
+from gcfcp.summary import ClientSummary, Making, signatures
 
 Settings = Mapping[str, Any]
 """Values by name."""
 
 _QUESTION_KEYS = (
     *("groups", "score", "parameters", "model", "delta", "representative", "min-count"),
-    *("by", "shape", "round", "absent"),
+    *("by", "shape", "grid", "epsilon", "round", "absent", "secure"),
 )
 _SITE_KEYS = frozenset(
-    {*_QUESTION_KEYS, "data", "summary", "questions", "dataset"}
+    {*_QUESTION_KEYS, "data", "summary", "questions", "budget", "dataset"}
     | {"audit-data", "audit-dataset", "audits", "missing", "seed"}
+    | {"sum-sites", "sum-threshold", "key", "known-keys"}
 )
 # These keys of 0.1.0 allowed a server to vary its question, which gave scores away.
 _FORMER_KEYS = {
@@ -85,6 +96,9 @@ def question_of(settings: Settings) -> Question:
         by=settings.get("by") or None,
         shape=Shape.load(text(settings, "shape")) if settings.get("shape") else None,
         round=settings.get("round") or None,
+        grid=Grid.parse(text(settings, "grid")) if settings.get("grid") else None,
+        epsilon=number(settings, "epsilon", 0) or None,
+        secure=checks.flag("secure", settings.get("secure", False)),
     )
 
 
@@ -111,11 +125,30 @@ def site_of(settings: Settings, client: str, ledger: Ledger) -> Site:
             absent=absent,
             questions=whole(settings, "questions", 1),
             audits=whole(settings, "audits", 1),
+            budget=number(settings, "budget", 0) if "budget" in settings else None,
+            sums=Rules(
+                whole(settings, "sum-sites", 3), whole(settings, "sum-threshold", 0) or None
+            ),
         ),
         ledger=ledger,
         calibration=_records(settings, "dataset", path, read),
         audit=_audit_records(settings, client),
+        identity=_identity(settings, client),
     )
+
+
+def _identity(settings: Settings, client: str) -> Identity | None:
+    """The signing key of the site and those that it knows, if the settings name them."""
+    if "key" not in settings and "known-keys" not in settings:
+        return None
+    known = signatures.load_known(text(settings, "known-keys"))
+    path = text(settings, "key")
+    if signatures.public_key(path) not in known.get(client, ()):
+        raise GCFCPError(
+            f"{path!s:.200} is not a key of {client!r:.60} in the file of known keys: the other "
+            "sites would refuse this site"
+        )
+    return Identity(client, path, known)
 
 
 def _check_keys(settings: Settings) -> None:

@@ -25,6 +25,7 @@ from gcfcp.rounds.codes import Code, Refusal
 from gcfcp.rounds.ledger import Asked, Ledger
 from gcfcp.rounds.policy import Policy
 from gcfcp.rounds.question import Question, differences
+from gcfcp.secure import Identity
 from gcfcp.summary import ClientSummary
 
 
@@ -59,6 +60,7 @@ class Site:
     ledger: What the site has answered.
     calibration: The records that are summarised.
     audit: Labelled records for audits. None means that the site takes part in no audit.
+    identity: For signed secure sums, the signing key of the site and those that it knows.
     """
 
     client: str
@@ -66,8 +68,14 @@ class Site:
     ledger: Ledger
     calibration: Records
     audit: Records | None = None
+    identity: Identity | None = None
 
     def __post_init__(self) -> None:
+        if self.identity is not None and self.identity.client != self.client:
+            raise GCFCPError(
+                f"site {self.client!r:.60} has the signing key of {self.identity.client!r:.60}: "
+                "each site signs for itself"
+            )
         if self.audit is not None and self.audit.dataset == self.calibration.dataset:
             raise GCFCPError(
                 f"data set {self.audit.dataset!r:.60} is both summarised and audited: an audit "
@@ -77,14 +85,16 @@ class Site:
 
 def answer_summary(site: Site, question: Question) -> bytes:
     """The bytes of the site's summary; a `Refusal` if it does not answer this question."""
-    with _noting(site, ledgers.SUMMARY, site.calibration.dataset):
+    with noting(site, ledgers.SUMMARY, site.calibration.dataset):
         agreed = site.policy.agreed_to(question)
+        if agreed.secure:
+            raise Refusal(Code.SUM_NEEDED)
         records = site.calibration.mark()
         absent = site.policy.absent_of(agreed.groups)
 
         def make() -> bytes:
-            data = _summary(site, agreed, absent).to_bytes()
-            _refuse_moving(site.calibration, records)
+            data = summary_of(site, agreed, absent).to_bytes()
+            refuse_moving(site.calibration, records)
             return data
 
         def check(data: bytes) -> None:
@@ -100,7 +110,9 @@ def answer_summary(site: Site, question: Question) -> bytes:
             absent=absent,
             records=records,
         )
-        return site.ledger.answer(asked, site.policy.questions, make, check)
+        return site.ledger.answer(
+            asked, site.policy.questions, make, check, budget=site.policy.budget
+        )
 
 
 def answer_audit(site: Site, question: Question, predictor: bytes | None) -> bytes:
@@ -109,9 +121,9 @@ def answer_audit(site: Site, question: Question, predictor: bytes | None) -> byt
     predictor: The bytes of the predictor's file, which may come from anyone.
     """
     dataset = "" if site.audit is None else site.audit.dataset
-    with _noting(site, ledgers.AUDIT, dataset):
+    with noting(site, ledgers.AUDIT, dataset):
         agreed = site.policy.agreed_to(question)
-        if site.audit is None:
+        if site.audit is None or agreed.secure:
             raise Refusal(Code.AUDIT_NOT_ALLOWED)
         if predictor is None:
             raise Refusal(Code.BAD_REQUEST)
@@ -126,7 +138,7 @@ def answer_audit(site: Site, question: Question, predictor: bytes | None) -> byt
 
         def make() -> bytes:
             data = _audit(site, source, agreed, given, mark).to_bytes()
-            _refuse_moving(source, records)
+            refuse_moving(source, records)
             return data
 
         def check(data: bytes) -> None:
@@ -153,7 +165,7 @@ def code_of(error: BaseException) -> Code:
 
 
 @contextlib.contextmanager
-def _noting(site: Site, kind: str, dataset: str) -> Iterator[None]:
+def noting(site: Site, kind: str, dataset: str) -> Iterator[None]:
     """Note in the ledger that there was no answer, and why."""
     try:
         yield
@@ -163,7 +175,7 @@ def _noting(site: Site, kind: str, dataset: str) -> Iterator[None]:
         raise
 
 
-def _summary(site: Site, agreed: Question, absent: tuple[str, ...]) -> ClientSummary:
+def summary_of(site: Site, agreed: Question, absent: tuple[str, ...]) -> ClientSummary:
     """The site's summary, made as agreed."""
     loaded = site.calibration.read(agreed)
     if isinstance(loaded, ClientSummary):
@@ -227,7 +239,7 @@ def _refuse_same(calibration: Records, audit: Records, mark: str | None) -> None
         )
 
 
-def _refuse_moving(source: Records, before: str | None) -> None:
+def refuse_moving(source: Records, before: str | None) -> None:
     """Raise a `Refusal` if the records have changed while they were read."""
     if source.mark() != before:
         raise Refusal(

@@ -5,6 +5,8 @@
 | `client`     | `summarize`: makes a summary of scores and memberships        |
 | `cells`      | which counts may leave, so that small cells cannot be told    |
 | `withheld`   | the same for atoms: which records are not described           |
+| `counts`     | counts on a public grid: one vector, and the sum of sites     |
+| `noisy`      | the same counts with noise, for differential privacy          |
 | `summary`    | `ClientSummary`: the summary itself, and what must hold in it |
 | `disclosure` | what a summary tells about the records behind it              |
 | `layout`     | the bytes of a summary                                        |
@@ -17,7 +19,9 @@ from gcfcp.summary.cells import (
     Counted,
     certain_groups,
     counted,
+    possible_cells,
     possible_groups,
+    sensitivity_of,
     small_combinations,
 )
 from gcfcp.summary.client import (
@@ -29,12 +33,21 @@ from gcfcp.summary.client import (
     refuse_sources,
     summarize,
 )
+from gcfcp.summary.counts import (
+    CellCounter,
+    counts_of,
+    places_of,
+    rows_of,
+    summary_from_counts,
+    with_min_count,
+)
 from gcfcp.summary.disclosure import Disclosure
 from gcfcp.summary.summary import BY, ClientSummary
 
 __all__ = [
     "ALL",
     "BY",
+    "CellCounter",
     "ClientSummary",
     "Counted",
     "Disclosure",
@@ -43,11 +56,18 @@ __all__ = [
     "assemble_groups",
     "certain_groups",
     "counted",
+    "counts_of",
     "held_out",
+    "places_of",
+    "possible_cells",
     "possible_groups",
     "refuse_empty",
     "refuse_sources",
+    "rows_of",
+    "sensitivity_of",
     "signatures",
     "small_combinations",
     "summarize",
+    "summary_from_counts",
+    "with_min_count",
 ]

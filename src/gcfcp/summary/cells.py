@@ -152,6 +152,35 @@ def counted(atoms: Bools, counts: Ints, possible: Bools, certain: Bools, min_cou
     return Counted(members, strangers, bound, hidden | ~possible)
 
 
+# --- every cell, for noise ------------------------------------------------------------------------
+
+
+def possible_cells(possible: Bools, certain: Bools, by: str, most: int) -> Bools:
+    """The rows (a, G) that a site could describe, in ascending order of their keys.
+
+    - `possible`, `certain`: The groups that the site can have, and those to which all of its
+      records belong, (G,).
+    - `most`: How many rows there may be.
+    """
+    if by == "group":
+        found: Bools = np.eye(len(possible), dtype=np.bool_)[possible][::-1]
+        return found
+    free = np.flatnonzero(possible & ~certain)
+    if 1 << min(len(free), 62) > most:
+        raise GCFCPError(
+            f"noise must be added to all 2**{len(free)} combinations of groups, of which at most "
+            f"{most:,} are possible on this grid: use by='group', or fewer cells or groups"
+        )
+    rows = np.tile(certain & possible, (1 << len(free), 1))
+    rows[:, free] = list(itertools.product((False, True), repeat=len(free)))
+    return np.asarray(rows[rows.any(axis=1)])
+
+
+def sensitivity_of(possible: Bools, by: str) -> int:
+    """D: by how much one record can change all counts together; see `gcfcp.noise`."""
+    return 1 if by == "atom" else int(np.count_nonzero(possible))
+
+
 # --- combinations with few exceptions -------------------------------------------------------------
 
 

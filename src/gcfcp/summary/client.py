@@ -28,6 +28,9 @@ of +inf.
   cannot have the group is then known to the server.
 - The number of records n_k always leaves the site, because the weight of the client depends on it.
 
+With a `grid` the scores are not compressed: the records in each cell of a public grid are counted
+(see `gcfcp.grid` and `counts`).
+
 Cost: The scores of each atom are sorted once. By group all scores are sorted once, and there is one
 pass over them for each group. A shape that was made from summaries costs one more summary, by atom:
 it shows whether these very records are behind the shape.
@@ -51,9 +54,13 @@ from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.checks import Representative
 from gcfcp.digest import DigestBuilder, TDigest
 from gcfcp.errors import GCFCPError, GCFCPWarning
+from gcfcp.grid import as_grid
 from gcfcp.groups import Atoms, Groups, find_atoms
+from gcfcp.noise import checked_epsilon
 from gcfcp.shape import as_shape
 from gcfcp.summary.cells import certain_groups, counted, possible_groups
+from gcfcp.summary.counts import CellCounter, CellCounts, counted_on
+from gcfcp.summary.noisy import noisy
 from gcfcp.summary.summary import BY, ClientSummary
 from gcfcp.summary.withheld import withheld
 
@@ -77,6 +84,8 @@ def summarize(
     rng: None = ...,
     round: str | None = ...,
     date: Any = ...,
+    grid: Any = ...,
+    epsilon: float | None = ...,
 ) -> ClientSummary: ...
 @overload
 def summarize(
@@ -97,6 +106,8 @@ def summarize(
     rng: Generator,
     round: str | None = ...,
     date: Any = ...,
+    grid: Any = ...,
+    epsilon: float | None = ...,
 ) -> tuple[ClientSummary, ClientSummary]: ...
 def summarize(
     scores: ArrayLike,
@@ -116,6 +127,8 @@ def summarize(
     rng: Generator | None = None,
     round: str | None = None,
     date: Any = None,
+    grid: Any = None,
+    epsilon: float | None = None,
 ) -> ClientSummary | tuple[ClientSummary, ClientSummary]:
     """Summarise the calibration scores of one client: Algorithm 1, client side.
 
@@ -146,6 +159,13 @@ def summarize(
     - `round`: The round that the summary is for, such as "2026Q4". A server that calibrates a round
       refuses summaries of another, and a signature covers it.
     - `date`: The day on which it is made, as a date or as text such as "2026-11-17".
+    - `grid`: A public `Grid`, the same at all sites. The records in each of its cells are then
+      counted, and count as the cell's upper edge; `delta` is not used. It is the one compression
+      under which the promise of the simultaneous rule is proved, as long as `min_count` is 1, and
+      such summaries add up (`gcfcp.add`). With a shape, the residuals are counted.
+    - `epsilon`: With a grid, the privacy loss of one record: noise is added to all counts, and the
+      server charges it (rule "max"). It needs the extra `dp` and `min_count=1`. Every call is a
+      release of its own: send one of them. See `gcfcp.noise` for what is protected.
 
     Returns a `ClientSummary`, or a pair of them with `holdout`. The server refuses to calibrate
     summaries of different scores, models, shapes or kinds together.
@@ -163,6 +183,8 @@ def summarize(
         shape,
         round=round,
         date=date,
+        grid=grid,
+        epsilon=epsilon,
     )
     values = checks.scores("scores", scores)
     matrix = groups.complete(membership, client) if groups.sites else groups.check(membership)
@@ -176,6 +198,7 @@ def summarize(
     making.refuse_beyond(values)
     if holdout is None:
         return _summary_of(values, matrix, making)
+    making.refuse_holdout()
     held = held_out(len(values), holdout, rng)
     refuse_empty(bool(held.all()), not held.any(), holdout)
     return (
@@ -230,7 +253,7 @@ class Making:
 
     groups: Groups
     client: str
-    delta: float = 250
+    delta: float | None = 250  # None with a grid.
     representative: Representative = "upper"
     min_count: int = 1
     score: Any = None
@@ -241,15 +264,19 @@ class Making:
     whole: bool = True  # Whether records that cannot be described are counted.
     round: str | None = None
     date: Any = None  # Text, or None.
+    grid: Any = None  # A `Grid`, or None.
+    epsilon: float | None = None  # That of the noise; None without noise.
 
     def __post_init__(self) -> None:
         if not isinstance(self.groups, Groups):
             raise GCFCPError(
                 f"groups={self.groups!r:.60} is not a family of groups: give gcfcp.Groups([...])"
             )
+        grid = as_grid(self.grid)
         given = {
             "client": checks.name("client", self.client),
-            "delta": checks.delta(self.delta),
+            "grid": grid,
+            "delta": checks.delta(self.delta) if grid is None else None,
             "representative": checks.representative(self.representative),
             "min_count": checks.min_count(self.min_count),
             "absent": _declared(self.groups, self.absent),
@@ -263,6 +290,18 @@ class Making:
                 "representative='mean' by group needs min_count=1, because means can be subtracted "
                 "from each other: use representative='upper'"
             )
+        if grid is not None and self.representative != "upper":
+            raise GCFCPError(
+                "representative='mean' is not possible with a grid, on which every record counts "
+                "as the upper edge of its cell: use representative='upper'"
+            )
+        if self.epsilon is not None:
+            given["epsilon"] = checked_epsilon(self.epsilon)
+            if grid is None or self.min_count != 1:
+                raise GCFCPError(
+                    f"epsilon={self.epsilon:g} needs a grid and min_count=1: noise is added to the "
+                    "counts of all cells of a public grid, and hides small ones"
+                )
         if given["shape"] is not None and self.by == "atom":
             raise GCFCPError(
                 "a summary by atom takes no shape: give by='group', or give the shape to calibrate"
@@ -283,13 +322,15 @@ class Making:
         limit: Any = getattr(self._known_score(), "upper", None)
         return float(limit) if checks.is_number(limit) and math.isfinite(limit) else None
 
-    def _error(self, digest: TDigest) -> int:
+    def _error(self, digest: TDigest | CellCounts) -> int:
         """The certified error of a digest, in records.
 
         By group with a `min_count`, the error that occurred would tell how scores of different
         groups lie. There it is bounded by the counts: a maximum that is rounded up does not pass
         that of the next cluster.
         """
+        if isinstance(digest, CellCounts):
+            return 0
         if self.by == "atom" or self.min_count == 1:
             return math.ceil(digest.error_weight)
         pairs = digest.weights[1:] + digest.weights[:-1]
@@ -309,21 +350,39 @@ class Making:
         """How the shape part of the same site is made: by atom, whatever the level part is.
 
         A shape does not use suppressed records, so that not even their number is told. Without a
-        `min_count` there are none, and the shape part is a summary like any other.
+        `min_count` there are none, and the shape part is a summary like any other. The grid is that
+        of the level part, whose residuals may lie elsewhere than the scores; the shape part has
+        digests.
         """
-        return replace(self, by="atom", shape=None, whole=self.min_count == 1)
+        return replace(
+            self,
+            by="atom",
+            shape=None,
+            whole=self.min_count == 1,
+            grid=None,
+            delta=250 if self.delta is None else self.delta,
+            epsilon=None,
+        )
 
-    def builder(self, buffer: int) -> DigestBuilder:
-        """A builder of digests for a stream of scores."""
+    def builder(self, buffer: int) -> DigestBuilder | CellCounter:
+        """What follows a stream of scores: a builder of digests, or a counter with a grid."""
+        if self.grid is not None:
+            return CellCounter(self.grid)
+        assert self.delta is not None
         return DigestBuilder(
             self.delta, self.representative, self.min_count, self.limit, buffer=buffer
         )
 
-    def digest(self, scores: Any, less: int = 0) -> TDigest:
+    def digest(self, scores: Any, less: int = 0) -> TDigest | CellCounts:
         """The digest of one cell, from its ascending scores or from the builders that saw them.
+
+        With a grid it is the counts of the grid's cells.
 
         - `less`: How many of the largest scores are left out.
         """
+        if self.grid is not None:
+            return CellCounts.of(self.grid, counted_on(self.grid, scores), self.min_count, less)
+        assert self.delta is not None
         if isinstance(scores, DigestBuilder):
             return scores.digest(less)
         if isinstance(scores, list):
@@ -362,6 +421,14 @@ class Making:
                     "correct these records, or do not declare the group absent"
                 )
 
+    def refuse_holdout(self) -> None:
+        """Raise an error if the shape part of a holdout would leave without noise."""
+        if self.epsilon is not None:
+            raise GCFCPError(
+                f"epsilon={self.epsilon:g} does not go with holdout, whose shape part has no "
+                "noise: make the shape of other, public records"
+            )
+
     def refuse_outside(self, membership: Bools) -> None:
         """Raise an error if a record is not in a group that every record belongs to."""
         outside = self.groups.everyone & ~membership.all(axis=0)
@@ -396,11 +463,14 @@ class Making:
             return known_scores.from_name(score)
         return score
 
-    def summary(self, cells: Bools, digests: Sequence[TDigest], **told: Any) -> ClientSummary:
+    def summary(
+        self, cells: Bools, digests: Sequence[TDigest | CellCounts], **told: Any
+    ) -> ClientSummary:
         """The summary of these cells (a, G) and their digests.
 
-        - `told`: n and what is told about records that are not described.
+        - `told`: n and what is told about records that are not described; for a sum, its members.
         """
+        members = told.pop("members", None) or ((self.client, told["n"]),)
         name, parameters = known_scores.describe(self.score)
         return ClientSummary(
             client=self.client,
@@ -411,7 +481,7 @@ class Making:
             parameters=parameters,
             model=self.model,
             min_count=self.min_count,
-            members=((self.client, told["n"]),),
+            members=members,
             membership=cells,
             start=np.cumsum([0] + [len(d) for d in digests]),
             values=np.concatenate([np.empty(0), *(d.means for d in digests)]),
@@ -422,6 +492,7 @@ class Making:
             shape=self.shape,
             round=self.round,
             date=self.date,
+            grid=self.grid,
             **told,
         )
 
@@ -437,12 +508,14 @@ def assemble(by_atom: list[Any], membership: Bools, making: Making) -> ClientSum
     counts = _sizes(by_atom)
     making.refuse_absent(membership, counts)
     in_group, n = membership.any(axis=1), int(counts.sum())
+    if making.epsilon is not None:
+        return noisy(assemble(by_atom, membership, replace(making, epsilon=None)), making)
     _warn_of_uncovered(making.client, int(counts[~in_group].sum()), n)
     if not making.whole:
         return _described_only(by_atom, membership, counts, making)
     told = withheld(membership, counts, making.possible, making.certain, making.min_count)
 
-    def digest(i: int) -> TDigest:
+    def digest(i: int) -> TDigest | CellCounts:
         less = told.number if i == told.atom else 0
         return making.digest(_ascending(by_atom[i]), less)
 
@@ -494,6 +567,16 @@ def assemble_groups(
     - `atoms`, `counts`: The distinct membership rows (a, G) of the records, and how many records
       each of them has.
     """
+    if making.grid is not None and making.min_count > 1:
+        raise GCFCPError(
+            f"min_count={making.min_count} by group hides nothing on a grid, because the counts of "
+            "two groups in a cell can be subtracted: use by='atom', or min_count=1 with noise "
+            "(epsilon) or where only the sum of several sites is seen"
+        )
+    if making.epsilon is not None:
+        return noisy(
+            assemble_groups(scores_of, atoms, counts, replace(making, epsilon=None)), making
+        )
     making.refuse_absent(atoms, counts)
     in_group, n = atoms.any(axis=1), int(counts.sum())
     _warn_of_uncovered(making.client, int(counts[~in_group].sum()), n)
@@ -518,11 +601,17 @@ def refuse_sources(by_atom: list[Any], membership: Bools, making: Making) -> Non
     by atom that was made with the same settings. (Other settings are not tried: to a stranger who
     sends shapes, the answer would confirm a guess about these records.)
     """
-    before = replace(making, by="atom", shape=None)
+    # A shape is made from summaries with digests as well as from those with a grid.
+    settings: list[dict[str, Any]] = [{}]
+    if making.grid is not None:
+        settings.append({"grid": None, "delta": 250})
+    found = set()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GCFCPWarning)
-        found = assemble([part.copy() for part in by_atom], membership, before)
-    if found.source in making.shape.sources:
+        for other in settings:
+            before = replace(making, by="atom", shape=None, epsilon=None, **other)
+            found.add(assemble([part.copy() for part in by_atom], membership, before).source)
+    if found & set(making.shape.sources):
         raise GCFCPError(
             f"{making.client}: the shape was made from these very records, so that nothing would "
             "be promised: give records that the shape has not seen, or use holdout"
@@ -531,14 +620,14 @@ def refuse_sources(by_atom: list[Any], membership: Bools, making: Making) -> Non
 
 def _ascending(scores: Any) -> Any:
     """The scores of a cell, sorted in place; a builder stays as it is."""
-    if not isinstance(scores, DigestBuilder):
+    if isinstance(scores, np.ndarray):
         scores.sort()
     return scores
 
 
 def _sizes(cells: list[Any]) -> Ints:
     """How many records each cell has."""
-    return np.array([c.count if isinstance(c, DigestBuilder) else len(c) for c in cells])
+    return np.array([len(c) if isinstance(c, np.ndarray) else c.count for c in cells])
 
 
 def _declared(groups: Groups, absent: Any) -> tuple[str, ...]:

@@ -40,24 +40,54 @@ class Disclosure:
     by: str = "atom"  # What the cells are: "atom" or "group".
     hidden: tuple[str, ...] = ()  # By group: the groups of which only "few or none" is told.
     shape: str | None = None  # The fingerprint of the shape that was subtracted from the scores.
+    grid: str | None = None  # The fingerprint of the grid on which records are counted.
+    epsilon: float | None = None  # The privacy loss of one record, if all counts have noise.
 
     def __str__(self) -> str:
         """The numbers in sentences, for people."""
         raw = 8 * self.records
+        if self.epsilon is not None:
+            return self._noisy(raw)
         shown = (
             f"{self.atoms:,} {self.by}s are described, the smallest of {self.smallest_atom:,} "
             "records"
             if self.atoms
             else f"no {self.by} is described"
         )
-        exact = f"{self.exact_scores:,} hold" if self.exact_scores else "none holds"
         return (
             f"{self.client}: {self.bytes:,} bytes leave for {self.records:,} records "
             f"({raw:,} bytes of scores stay)\n"
             f"  {shown}\n"
-            f"  {self.centroids:,} centroids, the smallest of {self.smallest_centroid:,} records; "
-            f"{exact} a record's exact score{self._rounding()}\n"
+            f"  {self._values()}\n"
             f"  {self._withheld()}{self._declared()}"
+        )
+
+    def _noisy(self, raw: int) -> str:
+        """The sentences about a summary with noise."""
+        return (
+            f"{self.client}: {self.bytes:,} bytes leave for {self.records:,} records "
+            f"({raw:,} bytes of scores stay)\n"
+            f"  {self.centroids:,} counts, one for each cell of the public grid "
+            f"{str(self.grid)[:8]}.. and each of {self.atoms:,} {self.by}s that are possible, "
+            "whether it has records or not\n"
+            f"  every count has noise: one record more or less changes the probability of this "
+            f"summary by at most the factor e^{self.epsilon:g}, and another record in its place by "
+            f"the square of that\n"
+            "  exact are only the number of all records and what the site declares"
+            f"{self._declared()}"
+        )
+
+    def _values(self) -> str:
+        """What the values are, and how few records one of them stands for."""
+        if self.grid is not None:
+            return (
+                f"{self.centroids:,} cells of the public grid {self.grid[:8]}.. hold records, the "
+                f"smallest {self.smallest_centroid:,}; no score is told, only in which cell it lies"
+            )
+        exact = f"{self.exact_scores:,} hold" if self.exact_scores else "none holds"
+        return (
+            f"{self.centroids:,} centroids, the smallest of {self.smallest_centroid:,} records; "
+            f"{exact} a record's exact score{self._rounding()}"
         )
 
     def _rounding(self) -> str:
@@ -119,6 +149,8 @@ def disclosure_of(summary: ClientSummary) -> Disclosure:
         by=summary.by,
         hidden=_hidden(summary),
         shape=None if summary.shape is None else summary.shape.fingerprint,
+        grid=None if summary.grid is None else summary.grid.fingerprint,
+        epsilon=None if summary.noise is None else summary.noise.epsilon,
     )
 
 
@@ -138,7 +170,11 @@ def _exact_scores(summary: ClientSummary) -> int:
     counted if it was not rounded, as the means of gcfcp 0.1.0 were not; if it stands for a score of
     0, which can be recognised; and if it is the upper limit of the score, at which rounding stops.
     (The maxima of gcfcp 0.1.0 were rounded to numbers that scores with few bits can be as well.)
+    The edges of a grid are everybody's and no record's. (Where scores themselves lie on the edges,
+    as counts of the form 1/10 do on a grid of tenths, a cell tells the score.)
     """
+    if summary.grid is not None:
+        return 0
     values = summary.values
     if summary.min_count == 1:
         mean = summary.representative == "mean"

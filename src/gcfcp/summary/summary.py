@@ -8,6 +8,11 @@ of scores, and how many records each of them stands for. It holds counts and not
 all scores of a client weigh the same. The server computes the weights pi_k / (n_k + 1), so the
 mixture can be changed later without asking the clients again.
 
+With a `grid` (see `gcfcp.grid`) there are no clusters: the values are edges of the grid, each with
+the number of records in its cell. Such summaries can be added (`gcfcp.add`). A sum may have been
+made in such a way that nobody knows the sizes n_k of its members, only their total; these are then
+None in `members`.
+
 | here             | paper                                             |
 |------------------|---------------------------------------------------|
 | `n`              | n_k                                               |
@@ -32,9 +37,12 @@ import numpy as np
 from gcfcp import checks, codec
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.errors import GCFCPError
+from gcfcp.grid import Grid
 from gcfcp.groups import Groups, pack
+from gcfcp.noise import Noise, fits
 from gcfcp.shape import Shape, source_of
 from gcfcp.summary import layout
+from gcfcp.summary.cells import possible_cells, sensitivity_of
 from gcfcp.summary.disclosure import Disclosure, disclosure_of
 from gcfcp.version import LIBRARY
 
@@ -52,8 +60,8 @@ class ClientSummary:
 
     client: str
     n: int  # The number of all records, described or not.
-    delta: float
-    representative: str  # What stands for a cluster: "upper" or "mean".
+    delta: float | None  # How fine the digests are; None with a grid, which has none.
+    representative: str  # What stands for a cluster: "upper" or "mean"; "upper" with a grid.
     groups: Groups
     score: str  # The name of the score.
     parameters: dict[str, Any]  # The parameters of the score, as JSON values.
@@ -65,13 +73,16 @@ class ClientSummary:
     suppressed_groups: tuple[int, ...]  # For each group, a bound on its suppressed records.
     # The number of records in no group that are not suppressed; 0 by group, where it is not told.
     uncovered: int
-    members: tuple[tuple[str, int], ...]  # The clients that it stands for, with their n_k.
+    # The clients that it stands for, with their n_k; None for all of these if they are not known.
+    members: tuple[tuple[str, int | None], ...]
     # (a, G): The described cells, in ascending order. By group, each row has one group.
     membership: Bools = field(repr=False)
     start: Ints = field(repr=False)  # (a + 1,): Cell i has the values[start[i]:start[i + 1]].
     values: Floats = field(repr=False)  # (m,): The representatives, ascending within a cell.
     counts: Ints = field(repr=False)  # (m,): How many records each representative stands for.
-    errors: Ints = field(repr=False)  # (a,): The certified error of each cell, in records.
+    # (a,): The certified error of each cell, in records. On a grid it is 0: the scores that are
+    # calibrated are those on the grid, and these are known exactly.
+    errors: Ints = field(repr=False)
     absent: tuple[str, ...] = ()  # The groups that it declares it cannot have, in their order.
     by: str = "atom"  # What the cells are: "atom" or "group".
     shape: Shape | None = None  # The shape that was subtracted from the scores, if any.
@@ -80,6 +91,8 @@ class ClientSummary:
     library: str = LIBRARY  # The name and version of what made the summary.
     round: str | None = None  # The round that it is for, such as "2026Q4", if one was named.
     date: str | None = None  # The day on which it was made, such as "2026-11-17", if it says so.
+    grid: Grid | None = None  # The grid on which the records are counted, if there is one.
+    noise: Noise | None = None  # The law of the noise in all counts, if there is any.
 
     def __post_init__(self) -> None:
         _check(self)
@@ -142,6 +155,24 @@ class ClientSummary:
         return self.members != ((self.client, self.n),)
 
     @property
+    def exact(self) -> bool:
+        """Whether every score is described as it is, or as the public grid renames it.
+
+        Then the promise of every rule is proved (see `calibration.guarantees`). It does not depend
+        on the scores: without a grid, n must be so small that no two records can share a cluster.
+        """
+        if self.min_count > 1 or self.errors.any() or self.noise is not None:
+            return False
+        if self.delta is None:
+            return True
+        return not self.is_aggregate and self.n * self.coarseness < 2
+
+    @property
+    def coarseness(self) -> float:
+        """The largest share of a cell that a digest may have in one cluster: sin(pi / delta)."""
+        return 0.0 if self.delta is None else math.sin(math.pi / self.delta)
+
+    @property
     def source(self) -> str:
         """What a shape that is made from this summary remembers of it; see `gcfcp.shape`.
 
@@ -189,9 +220,7 @@ def _check(s: ClientSummary) -> None:
         checks.count(name, getattr(s, name))
     if s.n < 1 or s.min_count < 1:
         raise GCFCPError(f"n={s.n} and min_count={s.min_count} must both be at least 1")
-    if type(s.delta) not in (int, float) or s.delta > sys.float_info.max:
-        raise GCFCPError(f"delta={s.delta!r:.60} is not a number that a file can hold")
-    checks.delta(s.delta)
+    _check_grid(s) if s.grid is not None else _check_delta(s)
     checks.representative(s.representative)
     _check_parameters(s.parameters)
     _check_members(s)
@@ -211,10 +240,53 @@ def _check(s: ClientSummary) -> None:
             + ("suppressed itself" if s.by == "atom" else "n")
         )
     _check_arrays(s)
-    (_check_atoms if s.by == "atom" else _check_groups)(s)
+    if s.noise is not None:
+        _check_noise(s, s.noise)
+    else:
+        (_check_atoms if s.by == "atom" else _check_groups)(s)
     _check_possible(s)
     if not s.is_aggregate:
         _check_claims(s)
+
+
+def _check_noise(s: ClientSummary, noise: Noise) -> None:
+    """Raise a GCFCPError unless every count that the site could have is there, with its noise.
+
+    Which cells are described must not depend on the records. (Which rows these must be is known for
+    a single client; a sum has the rows of its members.)
+    """
+    if s.grid is None or s.min_count != 1:
+        raise GCFCPError("only counts on a grid with min_count=1 have noise")
+    hidden = s.suppressed or s.uncovered or any(s.suppressed_groups) or any(s.strangers)
+    if hidden or len(s.strangers) != (len(s.groups) if s.by == "group" else 0):
+        raise GCFCPError("a summary with noise tells no exact number of records but n")
+    if not np.array_equal(s.values, np.tile(s.grid.points, len(s.errors))):
+        raise GCFCPError("a summary with noise must have a count for every cell of the grid")
+    certain = s.groups.everyone.copy()
+    certain[len(s.groups.others) :] = s.possible[len(s.groups.others) :]
+    rows = possible_cells(s.possible, certain, s.by, most=len(s.membership) + 1)
+    if not np.array_equal(rows, s.membership):
+        raise GCFCPError(f"a summary with noise must describe every {s.by} that is possible")
+    if not s.is_aggregate and not fits(noise, sensitivity_of(s.possible, s.by)):
+        raise GCFCPError(
+            f"noise of scale {noise.scale:g} is not that of epsilon={noise.epsilon:g} by {s.by}"
+        )
+
+
+def _check_delta(s: ClientSummary) -> None:
+    """Raise a GCFCPError unless delta is one that a file can hold."""
+    if type(s.delta) not in (int, float) or (s.delta or 0) > sys.float_info.max:
+        raise GCFCPError(f"delta={s.delta!r:.60} is not a number that a file can hold")
+    checks.delta(s.delta)
+
+
+def _check_grid(s: ClientSummary) -> None:
+    """Raise a GCFCPError unless a summary with a grid has counts on this grid and no digests."""
+    assert s.grid is not None
+    if s.delta is not None or s.representative != "upper" or s.errors.any():
+        raise GCFCPError("a summary with a grid has no delta, no means and no errors of digests")
+    if np.isnan(s.values).any() or not np.array_equal(s.grid.up(s.values), s.values):
+        raise GCFCPError("a value is not an edge of the grid")
 
 
 def _check_arrays(s: ClientSummary) -> None:
@@ -231,7 +303,7 @@ def _check_arrays(s: ClientSummary) -> None:
         raise GCFCPError(f"the {s.by}s are not in ascending order, or one of them occurs twice")
     if not s.membership.any(axis=1).all():
         raise GCFCPError("an atom that belongs to no group is described")
-    if np.any(s.counts < s.min_count):
+    if s.noise is None and np.any(s.counts < s.min_count):
         raise GCFCPError(f"a centroid of {s.counts.min()} records is below min_count={s.min_count}")
     if np.isnan(s.values).any() or np.any(s.values == -np.inf):
         raise GCFCPError("a representative is NaN or -inf")
@@ -240,9 +312,11 @@ def _check_arrays(s: ClientSummary) -> None:
     rising[s.start[:-1]] = True
     if not rising.all():
         raise GCFCPError(f"the representatives of {_ONE[s.by]} are not in ascending order")
-    if s.counts.sum(dtype=np.float64) > 2**53:  # Larger counts could overflow in the sums below.
+    if (
+        np.abs(s.counts).sum(dtype=np.float64) > 2**53
+    ):  # Larger counts could overflow in the sums below.
         raise GCFCPError("the counts add up to more than 2**53")
-    if np.any(s.errors < 0) or np.any(s.errors > s.atom_counts):
+    if np.any(s.errors < 0) or (s.noise is None and np.any(s.errors > s.atom_counts)):
         raise GCFCPError(
             f"the certified error of {_ONE[s.by]} is negative or above its number of records"
         )
@@ -355,14 +429,20 @@ def _check_possible(s: ClientSummary) -> None:
 def _check_sites(s: ClientSummary) -> None:
     """Raise a GCFCPError unless every record belongs to the site of one member."""
     sites = set(s.groups.sites)
-    for name, _ in s.members:
+    for name, n in s.members:
+        if n is None:
+            raise GCFCPError(
+                "where sites are groups, the group of a site tells its records, so that sizes "
+                "cannot be left open: leave the sites out of the groups"
+            )
         if name not in sites:
             raise GCFCPError(
                 f"client {name!r} is not one of the sites {checks.listed(s.groups.sites)}: use the "
                 "name that this site has in the groups, or add it there"
             )
     if s.by == "group":
-        _check_site_counts(s)
+        if s.noise is None:
+            _check_site_counts(s)
     elif s.uncovered or not (s.membership[:, len(s.groups.others) :].sum(axis=1) == 1).all():
         raise GCFCPError("a record does not belong to exactly one site, as every record must")
 
@@ -377,15 +457,21 @@ def _check_site_counts(s: ClientSummary) -> None:
 
 def _check_members(s: ClientSummary) -> None:
     """Raise a GCFCPError unless the members are distinct clients whose records add up to n."""
+    known = [n for _, n in s.members if n is not None]
     for name, n in s.members:
         checks.name("member", name)
-        if type(n) is not int or n < 1:
+        if known and (type(n) is not int or n < 1):
             raise GCFCPError(f"member {name!r} has n={n!r}, which is not a positive whole number")
     names = [name for name, _ in s.members]
     if len(set(names)) < len(names) or names != sorted(names):
         raise GCFCPError("the members are not in ascending order, or one of them occurs twice")
-    if sum(n for _, n in s.members) != s.n:
+    if known and sum(known) != s.n:
         raise GCFCPError(f"the members' records do not add up to n={s.n}")
+    if not known and (s.grid is None or len(names) < 2 or len(names) > s.n):
+        raise GCFCPError(
+            "only a sum of two or more members on a grid, each with a record, may leave their "
+            "sizes open"
+        )
 
 
 def _check_parameters(parameters: Any) -> None:

@@ -4,7 +4,7 @@ Guarantee: up to `EXACT_ROWS` records (16.8 million) the summary is bit for bit 
 `gcfcp.summarize` makes of the whole table. Beyond that, the scores of each cell (an atom, or a
 group) go through a `DigestBuilder`, and the summary carries its certificate of error. How the table
 is cut into batches changes nothing in the scores, not even in randomised ones, nor in an exact
-summary.
+summary. With a grid the summary is exact for any number of records, because counts add up.
 
 Cost: one pass over the table. Memory: `EXACT_ROWS` scores (128 MB), one batch, and the builders'
 buffers, whatever the size of the table. benchmarks/ measures both.
@@ -22,6 +22,7 @@ from gcfcp.digest import DigestBuilder
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import find_atoms
 from gcfcp.summary import (
+    CellCounter,
     ClientSummary,
     Making,
     assemble,
@@ -68,6 +69,8 @@ def summarize_table(
     columns = by.columns if by.kind == "column" else ("y", *by.columns)
     groups = making.groups
     site = making.client if groups.sites else None
+    if holdout is not None:
+        making.refuse_holdout()
     makings = [making] if holdout is None else [making.for_shape(), making]
     parts = [_Held(how) for how in makings]
     rows = Rows()
@@ -100,7 +103,7 @@ class _Held:
         self._membership: dict[bytes, Bools] = {}
         self._counts: dict[bytes, int] = {}
         self._chunks: dict[bytes, list[Floats]] = {}
-        self._builders: dict[bytes, DigestBuilder] | None = None
+        self._builders: dict[bytes, DigestBuilder | CellCounter] | None = None
         self._buffer = 0
 
     @property

@@ -1,0 +1,153 @@
+"""A site's part in a secure sum: its policy, its ledger and its records behind `gcfcp.secure`.
+
+A question with `secure=True` is answered in five steps instead of one, and what leaves the site is
+a masked vector of counts. It goes through the same three gates as a summary (see `site`): the
+policy pins the question, the ledger counts the masked vector as the one answer to it, and no record
+is read before both agree.
+
+**One sum for one question.** A server that gets two sums, one with a site and one without it,
+subtracts them. So a site whose masked vector has left takes part in no other sum for the same
+question, even if the server says that the first one failed: the site cannot know. If a sum did fail
+after that step, the sites agree on another `round` and allow one more question.
+
+**No summary for a secure question.** A server that asks for the plain summary, or for an audit, of
+a question that was agreed as secure is refused.
+
+What a site checks of the sum itself is in `gcfcp.secure`; what it demands is `Policy.sums`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from gcfcp import secure
+from gcfcp.arrays import Ints
+from gcfcp.errors import GCFCPError
+from gcfcp.rounds import ledger as ledgers
+from gcfcp.rounds.codes import Code, Refusal
+from gcfcp.rounds.ledger import Asked
+from gcfcp.rounds.question import Question
+from gcfcp.rounds.site import Site, noting, refuse_moving, summary_of
+from gcfcp.rounds.steps import Steps
+from gcfcp.secure import Begin, Identity, State, Vector
+from gcfcp.summary import ClientSummary, Making, counts_of, places_of, summary_from_counts
+
+_STEPS = {"begin": 0, "roster": 1, "delivery": 2, "survivors": 3, "reveal": 4}
+_MASKED = 2  # The step after which something of the records has left.
+
+
+def answer_sum(site: Site, question: Question, request: bytes | None) -> bytes:
+    """The bytes of the site's next step in a secure sum; a `Refusal` if it does not make it.
+
+    request: The server's message of this step, which may come from anyone.
+    """
+    with noting(site, ledgers.SUMMARY, site.calibration.dataset), _refusing():
+        agreed = site.policy.agreed_to(question)
+        if request is None or not agreed.secure:
+            raise Refusal(Code.BAD_REQUEST)
+        message, sum_ = secure.addressed(request)
+        if message not in _STEPS:
+            raise Refusal(Code.BAD_REQUEST)
+        asked = Asked(
+            kind=ledgers.SUMMARY,
+            dataset=site.calibration.dataset,
+            client=site.client,
+            question=agreed,
+        )
+        number = _STEPS[message]
+        if number <= _MASKED:
+            asked = replace(asked, records=site.calibration.mark())
+            _refuse_second(site, asked, sum_)
+        take = partial(Steps(site.ledger, asked, sum_).take, number, request)
+        make = partial(_made, site, asked, message, request)
+        if number != _MASKED:
+            return take(make)
+        limit, budget = site.policy.questions, site.policy.budget
+        return site.ledger.answer(asked, limit, lambda: take(make), _check_kept, budget)
+
+
+def _check_kept(data: bytes) -> None:
+    """Raise a GCFCPError if what the ledger has kept is not a message of a secure sum."""
+    secure.addressed(data)
+
+
+def what_is_counted(question: Question) -> tuple[bytes, int]:
+    """What a sum is for, as bytes that both sides make of the question, and its length."""
+    if question.grid is None or question.by is None:
+        raise GCFCPError("a secure sum needs a question with a grid")
+    length = places_of(question.groups, question.grid, question.by)
+    return question.fingerprint.encode(), length
+
+
+def summary_of_total(question: Question, values: Vector, sites: Sequence[str]) -> ClientSummary:
+    """The summary of a secure sum, in which what is smaller than min_count is merged or hidden.
+
+    values: The sum of the sites' counts.
+    sites: The names of the sites in it.
+    """
+    making = Making(
+        client=f"sum of {len(sites)} clients", score=question.score, **question.arguments
+    )
+    return summary_from_counts(values, making, sites)
+
+
+def _made(
+    site: Site, asked: Asked, message: str, request: bytes, before: bytes
+) -> tuple[bytes, bytes]:
+    """The state after a step, and the reply, from the state before it."""
+    me = site.identity or Identity(site.client)
+    state = State.from_bytes(before) if before else None
+    if message == "begin":
+        _check_begin(Begin.from_bytes(request), asked.question)
+        after, reply = secure.advertise(request, me)
+    elif state is None:
+        raise Refusal(Code.BAD_REQUEST)
+    elif message == "roster":
+        after, reply = secure.share(state, request, me, site.policy.sums)
+    elif message == "delivery":
+        after, reply = secure.mask(state, request, partial(_vector, site, asked))
+    elif message == "survivors":
+        after, reply = secure.confirm(state, request, me)
+    else:
+        after, reply = secure.reveal(state, request, me)
+    return after.to_bytes(), reply
+
+
+def _check_begin(begin: Begin, agreed: Question) -> None:
+    """Raise a GCFCPError if the sum is not about the agreed question."""
+    what, length = what_is_counted(agreed)
+    if begin != secure.begin(what, length, signed=begin.signed, round=begin.round):
+        raise GCFCPError("the secure sum is about another question than the one that is asked")
+
+
+def _vector(site: Site, asked: Asked) -> Ints:
+    """The counts of the site's records; a `Refusal` with a code alone if there are none."""
+    try:
+        found = counts_of(summary_of(site, asked.question.at_site, ()))
+    except GCFCPError:  # Its text may quote the data, and would be logged.
+        raise Refusal(Code.DATA_REFUSED) from None
+    refuse_moving(site.calibration, asked.records)
+    return found
+
+
+def _refuse_second(site: Site, asked: Asked, sum_: str) -> None:
+    """Raise a `Refusal` if the question was answered in another sum, or cannot be answered."""
+    kept = site.ledger.kept(asked, site.policy.questions)
+    if kept is not None and secure.addressed(kept)[1] != sum_:
+        raise Refusal(
+            Code.SUM_USED_UP,
+            f"the records of data set {asked.dataset!r:.60} are in another secure sum for this "
+            "question: if that failed, agree on another round and allow one more question",
+        )
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """Turn what `gcfcp.secure` refuses into a `Refusal`; its text never comes from the data."""
+    try:
+        yield
+    except GCFCPError as error:
+        raise Refusal(Code.SUM_REFUSED, str(error)) from None

@@ -36,6 +36,7 @@ SITES = {"hospital-a": 1, "hospital-b": 2, "hospital-c": 3, "hospital-d": 4, "ho
 OPTIONS = ("--score", "column", "--min-count", 10, "--by", "group")
 
 
+@pytest.mark.slow
 def test_the_example_gives_the_predictor_of_the_files(tmp_path: Path) -> None:
     """One round with an audit and the mock client, as the documentation shows it."""
     done = subprocess.run(

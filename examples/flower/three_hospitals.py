@@ -20,37 +20,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
+
 from deployment import Deployment
+from hospitals import GROUPS, HOSPITALS, make_site, show
 from keys import make_keys
-
-HOSPITALS = ("hospital-a", "hospital-b", "hospital-c")
-GROUPS = """\
-[groups]
-all = "TRUE"
-over_65 = "age >= 65"
-female = "sex = 'F'"
-"""
-
-
-def make_site(directory: Path, seed: int, records: int) -> None:
-    """Write a hospital's calibration.csv and audit.csv: probabilities of three outcomes, and y."""
-    rng = np.random.default_rng(seed)
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, n in (("calibration", records), ("audit", records)):
-        age = rng.integers(18, 95, n)
-        logits = rng.normal(size=(n, 3)) * 2 + rng.normal(size=3) * 0.3
-        p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-        # For young people outcomes follow the model, for old people only loosely.
-        real = np.where((age >= 65)[:, None], 0.5 * p + 0.5 / 3, p)
-        y = (rng.random((n, 1)) > real.cumsum(axis=1)).sum(axis=1).clip(max=2)
-        sex = np.where(rng.random(n) < 0.5, "F", "M")
-        with open(directory / f"{name}.csv", "w") as file:
-            file.write("age,sex,y,proba_home,proba_ward,proba_icu\n")
-            for i in range(n):
-                label = ("home", "ward", "icu")[y[i]]
-                file.write(f"{age[i]},{sex[i]},{label},{','.join(map(repr, p[i].tolist()))}\n")
-    (directory / "groups.toml").write_text(GROUPS)
 
 
 def node_config(site: Path, client: str) -> dict[str, str | int]:
@@ -84,7 +58,7 @@ def run_config(server: Path) -> dict[str, str | int | float | bool]:
         "min-count": 20,
         "alpha": 0.1,
         "min-clients": 3,
-        "deadline": 60,
+        "deadline": 300,
         "audit": True,
     }
 
@@ -118,7 +92,7 @@ def main() -> int:
             deployment.start_node(name, node_config(directory / name, name))
         for name in HOSPITALS:
             deployment.wait_for_node(name)
-        deployment.run(server / "app", run_config(server))
+        deployment.run(server / "app", run_config(server), "--start 300")
         if given.keep_running:
             input("Everything is running; press Enter to stop it.")
 
@@ -127,18 +101,7 @@ def main() -> int:
         print(f"there is no result; see {directory}/superlink.log", file=sys.stderr)
         return 1
     record = json.loads(record_file.read_text())
-    for entry in record["clients"]:
-        print(
-            f"{entry['client']}: {entry['status']} {entry['meaning'] or ''}, {entry['bytes']} bytes"
-        )
-    if "audit" in record:
-        print(f"mixture of the clients: {record['audit']['mixture_text']}")
-    for group in record.get("audit", {}).get("groups", []):
-        low, high = group["low"], group["high"]
-        print(
-            f"  {group['group']}: covered {group['coverage']:.3f} [{low:.3f}, {high:.3f}]"
-            f" {group['verdict']}"
-        )
+    show(record)
     print(f"predictor, report and record: {server / 'round'}")
     print(f"what a hospital has told: gcfcp ledger {directory / HOSPITALS[0] / 'ledger'}")
     return 0 if record["outcome"] == "calibrated" else 1

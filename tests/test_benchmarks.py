@@ -3,6 +3,7 @@
 import json
 import math
 import multiprocessing
+import runpy
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -162,3 +163,10 @@ def test_the_readme_shows_the_committed_run():
         assert readme.count(mark) == made.count(mark) == 1
     assert made.split(report.BEGINS)[0] == readme.split(report.BEGINS)[0]
     assert made.split(report.ENDS)[1] == readme.split(report.ENDS)[1]
+
+
+def test_the_page_has_what_a_secure_sum_was_measured_to_cost():
+    rows = json.loads((ROOT / "benchmarks/secure/results/cost.json").read_text())["rows"]
+    table = runpy.run_path(str(ROOT / "benchmarks/secure/cost.py"))["table"]
+    assert {row["sites"] for row in rows} >= {3, 10, 30}
+    assert table(rows) in (ROOT / "docs/secure.md").read_text()

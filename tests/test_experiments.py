@@ -22,6 +22,7 @@ from experiments import (
     models,
     montecarlo,
     probabilities,
+    secure_sums,
     shape_and_level,
     sites,
     synthetic,
@@ -557,6 +558,31 @@ def test_committed_shape_and_level_meet_what_the_page_says():
         shape_and_level.costs_table(found["rows"]),
     ):
         assert table in page
+
+
+@committed
+def test_committed_secure_sums_meet_the_target():
+    found = json.loads((RESULTS / "secure-sums" / "secure-sums.json").read_text())
+    assert found["runs"] >= 20
+    for row in found["rows"]:
+        assert row["status"] == "proved"
+        if row["way"] == "sum":
+            assert row["size_against_first"] <= 1 + secure_sums.TARGET
+            assert row["infinite"] == 0
+    # The same splits as in shape-and-level, where every site hides on its own.
+    before = json.loads((RESULTS / "shape-and-level" / "shape-and-level.json").read_text())
+    at = {
+        (r["data"], r["clients"], r["min_count"]): r
+        for r in before["rows"]
+        if r["method"] == "shape"
+    }
+    for row in found["rows"]:
+        if row["way"] == "sites" and found["runs"] == before["runs"]:
+            same = at[row["data"], row["clients"], row["min_count"]]
+            rel = 1e-9 if row["min_count"] == 1 else 0.01
+            assert row["size"] == pytest.approx(same["size"], rel=rel)
+    for name in ("secure.md", "shape-and-level.md"):
+        assert secure_sums.short_table(found["rows"]) in (ROOT / "docs" / name).read_text()
 
 
 @committed

@@ -29,7 +29,7 @@ from gcfcp.summary.client import (
     refuse_sources,
     summarize,
 )
-from gcfcp.summary.disclosure import Disclosure
+from gcfcp.summary.disclosure import Disclosure, hidden_groups
 from gcfcp.summary.summary import BY, ClientSummary
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "certain_groups",
     "counted",
     "held_out",
+    "hidden_groups",
     "possible_groups",
     "refuse_empty",
     "refuse_sources",

@@ -109,8 +109,11 @@ _KIND = b"S"
 _PLAIN, _WITH_SITES_OR_ABSENT, _BY_GROUP, _OF_A_ROUND = 1, 2, 3, 4
 
 
-def encode(summary: ClientSummary) -> bytes:
-    """The bytes of a summary. The same data give the same bytes, in any order of the rows."""
+def encode(summary: ClientSummary, *, dated: bool = True) -> bytes:
+    """The bytes of a summary. The same data give the same bytes, in any order of the rows.
+
+    dated: Whether the round and the date are written, if there are any.
+    """
     sizes = np.diff(summary.start)
     whole = np.concatenate([sizes, summary.errors, summary.counts])
     width = max(1, -(-int(whole.max(initial=0)).bit_length() // 8))
@@ -136,7 +139,7 @@ def encode(summary: ClientSummary) -> bytes:
         "width": width,
     }
     version = _PLAIN
-    dated = summary.round is not None or summary.date is not None
+    dated = dated and (summary.round is not None or summary.date is not None)
     if summary.groups.sites or summary.absent or summary.by == "group" or dated:
         version = _WITH_SITES_OR_ABSENT
         header |= {"sites": list(summary.groups.sites), "absent": list(summary.absent)}

@@ -32,7 +32,7 @@ TASKS: dict[str, tuple[str, str, list[list[str]]]] = {
         [["pytest", "-n0", "tests/test_flower_simulation.py"]],
     ),
     "bench": (
-        "gcfcp and its peers side by side (--quick: under a minute)",
+        "gcfcp and its peers side by side (--quick: under a minute after installation)",
         "bench",
         [["python", "-m", "benchmarks", "--install-peers"]],
     ),

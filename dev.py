@@ -43,7 +43,7 @@ TASKS: dict[str, tuple[str, str, list[list[str]]]] = {
         [["pytest", "-n0", "tests/test_vantage6.py", f"{BLOCKS}[docs/vantage6.md]"]],
     ),
     "bench": (
-        "gcfcp and its peers side by side (--quick: under a minute)",
+        "gcfcp and its peers side by side (--quick: under a minute after installation)",
         "bench",
         [["python", "-m", "benchmarks", "--install-peers"]],
     ),

@@ -23,7 +23,9 @@ _OTHER_RESULTS = _ROOT / "build" / "benchmarks"  # For quick runs, and for runs 
 
 def _arguments(given: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small sizes, under a minute")
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes, under a minute after installation"
+    )
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="CASE")
     parser.add_argument("--turns", type=int, help="runs of each contestant (9; 2 with --quick)")
     parser.add_argument("--output", type=Path, help="folder for results")

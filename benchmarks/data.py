@@ -98,6 +98,22 @@ def overlapping(n: int, groups: int, atoms: int, seed: int) -> Scored:
     return Scored(scores, patterns[atom], np.zeros(n, dtype=np.int64))
 
 
+def at_sites(n: int, sites: int, others: int, atoms: int, seed: int) -> Scored:
+    """n records in `atoms` combinations: everyone, a site, and random ones of the other groups.
+
+    There is one group for each site, and `others` groups, of which the first holds everyone.
+    """
+    rng = np.random.default_rng(seed)
+    rows: set[tuple[bool, ...]] = set()
+    while len(rows) < atoms:
+        own = np.arange(sites) == len(rows) % sites
+        rows.add((True, *(rng.random(others - 1) < 0.4).tolist(), *own.tolist()))
+    patterns = np.array(sorted(rows), dtype=bool)
+    atom = np.concatenate([np.arange(atoms), rng.choice(atoms, size=n - atoms)])
+    scores = rng.gamma(2.0, 1.0, size=n) * rng.uniform(0.5, 2.0, size=atoms)[atom]
+    return Scored(scores, patterns[atom], np.zeros(n, dtype=np.int64))
+
+
 def seven_atoms(n: int, seed: int) -> Scored:
     """n records in 3 overlapping groups and all their 7 combinations, for one client of many."""
     rng = np.random.default_rng(seed)

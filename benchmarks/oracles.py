@@ -11,29 +11,42 @@ import math
 
 import numpy as np
 from scipy.optimize import linprog
+from scipy.sparse import csr_array
 
 from benchmarks.data import Bools, Floats
 
 _TOTAL = 1e6  # All weights together are scaled to this total.
 _STEP = 1e-8  # This share of the total is far below the weight of a record and above a tolerance.
+WAYS = ("plain", "sparse", "interior point")
+"""How HiGHS can be asked: its own choice on a full matrix, the same on a sparse one, or its
+interior point method on a sparse one. Which is fastest depends on the size."""
+
 _OPTIONS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 
 
 def plain_lp(
-    scores: Floats, membership: Bools, weights: Floats, test: float, alpha: float, row: Bools
+    scores: Floats,
+    membership: Bools,
+    weights: Floats,
+    test: float,
+    alpha: float,
+    row: Bools,
+    way: str = "plain",
 ) -> float:
-    """S* of one test point from one LP over all n records.
+    """S* of one test point from one LP over all n records, in one of `WAYS`.
 
     v(t) = max { sum_i eta_i S_i : sum_i eta_i Phi_i = -t Phi_test, eta in the boxes } has the
     derivative -beta' Phi_test, and S* is that at t = (1 - alpha) w_test from the left.
     """
+    matrix = membership.T.astype(float)
     unit = _TOTAL / (weights.sum() + test)
     t = (1 - alpha) * test * unit - _STEP * _TOTAL
     solved = linprog(
         -scores,
-        A_eq=membership.T.astype(float),
+        A_eq=matrix if way == "plain" else csr_array(matrix),
         b_eq=-t * row,
         bounds=np.outer(weights * unit, [-alpha, 1 - alpha]),
+        method="highs-ipm" if way == "interior point" else "highs",
         options=_OPTIONS,
     )
     if solved.status == 2:

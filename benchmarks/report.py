@@ -192,7 +192,8 @@ def _headline(key: str, case: Case) -> list[tuple[str, str, str]]:
     """The row of a case in the README's table, or nothing if it has none."""
     if key == "clients":
         last = case.entries[-1]
-        clients, memory = last.name.removeprefix("K = "), last.figures["peak MB"]
+        clients = last.name.removeprefix("K = ").split(" ")[0]
+        memory = last.figures["peak MB"]
         took = "" if last.timing is None else seconds(last.timing.median)
         size = f"{last.figures['bytes a client'] / 1e3:.3g} kB a client"
         return [(f"{clients} clients, from bytes to table", took, f"{size}, {memory:.0f} MB held")]
@@ -336,7 +337,8 @@ def _curve(ax: Any, xs: list[float], ys: list[float], label: str, style: tuple[s
 
 
 def _after(text: str, mark: str) -> float:
-    return float(text.split(mark)[1].split(",  ")[0].replace(",", ""))
+    """The number behind the mark."""
+    return float(text.split(mark)[1].split(" ")[0].replace(",", ""))
 
 
 def _growth_with_records(ax: Any, by_key: dict[str, Case]) -> None:
@@ -355,7 +357,9 @@ def _growth_with_groups(ax: Any, by_key: dict[str, Case]) -> None:
     for start, end, style in (
         ("gcfcp", "each of all", (BLUE, "o")),
         ("gcfcp", "one threshold alone", (GREEN, "^")),
-        ("plain LP", "one threshold", (ORANGE, "s")),
+        ("HiGHS plain", "one threshold", (ORANGE, "s")),
+        ("HiGHS sparse", "one threshold", (ORANGE, "D")),
+        ("HiGHS interior point", "one threshold", (ORANGE, "v")),
     ):
         own = [e for e in entries if e.name.startswith(start) and e.name.endswith(end)]
         xs = [float(e.name.split(", ")[1].split(" ")[0]) for e in own]
@@ -366,7 +370,9 @@ def _growth_with_groups(ax: Any, by_key: dict[str, Case]) -> None:
 def _growth_with_clients(ax: Any, by_key: dict[str, Case]) -> None:
     times = _times(by_key.get("clients"))
     xs = [_after(name, "K = ") for name in times]
-    _curve(ax, xs, list(times.values()), "gcfcp", (GREEN, "o"))
+    for end, mark in (("pooled", "o"), ("in regions", "s")):
+        own = {name: t for name, t in times.items() if name.endswith(end)}
+        _curve(ax, [_after(name, "K = ") for name in own], list(own.values()), end, (GREEN, mark))
     if len(xs) > 1:
         last = times[list(times)[-1]]
         share = xs[0] / xs[-1]

@@ -227,7 +227,7 @@ def test_the_criterion_decides_not_its_inverse(delta: float) -> None:
     step = math.pi / delta
     start = 0
     for _ in range(300):
-        end = module._widest_end(sample, start, step)
+        end = module._widest_end(sample.before, start, step)
         left = module._angle(start, n)
         assert module._angle(end, n) - left <= step
         assert end == n or module._angle(end + 1, n) - left > step

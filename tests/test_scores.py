@@ -106,7 +106,8 @@ def test_a_threshold_per_label(score):
 @given(st.one_of(st.floats(0, 1), st.floats(0.49, 0.51), st.integers(0, 99).map(lambda k: k / 99)))
 @settings(derandomize=True, deadline=None, max_examples=1000)
 def test_the_least_probability_is_exact(t):
-    least = scores._least_probability(np.array([t]))[0]
+    least = scores._least_probability(t)
+    assert (scores._least_probabilities(np.full(20, t)) == least).all()
     if t == 1:
         assert least == -np.inf
     else:

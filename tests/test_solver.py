@@ -585,7 +585,23 @@ def test_long_rays_are_walked_in_parts(kind, monkeypatch):
     assert [s.threshold for s in Solver(core, Fraction(1, 5)).solve(rows)] == expected
 
 
-def test_a_row_that_nothing_bounds_has_no_number_of_pivots():
+@pytest.mark.parametrize("doubtful", [False, True])
+def test_a_row_that_nothing_bounds_takes_no_walk_unless_that_is_in_doubt(doubtful, monkeypatch):
+    """Three scores of weight 1 balance t up to 3 alpha; a little more is left to the walk."""
     core = Coreset(np.ones((1, 1), bool), np.array([0, 3]), np.arange(3.0), np.ones(3), 1.0)
-    (solution,) = Solver(core, Fraction(1, 100)).solve(np.ones((1, 1), bool))
-    assert (solution.threshold, solution.bounded, solution.pivots) == (math.inf, False, -1)
+    solver = Solver(core, Fraction(1, 100))
+    t = np.array([3 * (1 + 2.0**-11) if doubtful else solver.t])
+    (solution,) = solver.solve(np.ones((1, 1), bool), t)
+    assert (solution.threshold, solution.bounded) == (math.inf, False)
+    assert solution.pivots == (-1 if doubtful else 0)
+
+
+@pytest.mark.parametrize("kind", ["normal", "discrete", "rounded"])
+def test_thresholds_do_not_depend_on_where_a_walk_starts(kind, monkeypatch):
+    core = dataclasses.replace(medium(22, kind, n=900, G=6).coreset, test=4.0)
+    rows = core.membership
+    expected = [Solver(core, Fraction(1, 5)).solve(row)[0].threshold for row in rows]
+    monkeypatch.setattr(solver_module, "_FIRST_ROUND", 1)
+    monkeypatch.setattr(solver_module, "_ROUNDS", 2)
+    monkeypatch.setattr(solver_module, "_NEARER", 1.0)
+    assert [s.threshold for s in Solver(core, Fraction(1, 5)).solve(rows)] == expected

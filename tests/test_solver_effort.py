@@ -55,12 +55,12 @@ MOST_PIVOTS = {
     (4, "one client"): 16,
     (4, "uniform"): 60,
     (4, "proportional"): 51,
-    (16, "one client"): 1070,
-    (16, "uniform"): 2900,
-    (16, "proportional"): 2700,
-    (64, "one client"): 1590,
-    (64, "uniform"): 8400,
-    (64, "proportional"): 8100,
+    (16, "one client"): 1050,
+    (16, "uniform"): 2700,
+    (16, "proportional"): 2620,
+    (64, "one client"): 1430,
+    (64, "uniform"): 8200,
+    (64, "proportional"): 8050,
 }
 
 

@@ -25,11 +25,11 @@ def stretch_of(step, gain=None, leap=None, short=None, depth=2) -> _Stretch:
     )
 
 
-def ray_of(atoms: int, turn=0.5, slack=0.0) -> _Ray:
-    """A ray of which only `turn` and `slack` matter."""
+def ray_of(atoms: int, turn=0.5, slack=0.0, beyond=np.inf) -> _Ray:
+    """A ray of which only `turn`, `slack` and `beyond` matter."""
     ones = np.ones((1, atoms))
     return _Ray(
-        atoms=np.arange(atoms),
+        atoms=np.arange(atoms)[None],
         speed=ones,
         sign=np.ones((1, atoms), dtype=np.int64),
         theta=0 * ones,
@@ -38,6 +38,7 @@ def ray_of(atoms: int, turn=0.5, slack=0.0) -> _Ray:
         left=np.full((1, atoms), 9),
         slack=ones * slack,
         turn=np.array([turn]),
+        beyond=np.array([beyond]),
     )
 
 
@@ -77,6 +78,8 @@ def test_only_rays_that_would_grow_too_long_are_cut(size, monkeypatch):
     assert course.cut.tolist() == [size == 31]
     full = dataclasses.replace(stretch, short=np.zeros((1, 2), dtype=bool))
     assert not ray._course_of(ray_of(2, 99.0), full).cut.any()
+    # Where some atoms are not there yet, these come first.
+    assert not ray._course_of(ray_of(2, 99.0, beyond=5.0), stretch).cut.any()
 
 
 def test_a_step_is_cut_at_the_first_end_of_what_is_laid_out():
@@ -152,28 +155,40 @@ def test_only_the_same_level_of_infinity_is_near():
 )
 def test_a_stretch_is_too_short_if_more_may_be_met_before(short, stop, turned, again):
     stretch = stretch_of([1.0, 4.0, 2.0, 3.0], short=short)
-    course = course_of([0, 2, 3, 1], stop, turned)
-    assert ray._too_short(stretch, course, None).tolist() == [again]
+    course, line = course_of([0, 2, 3, 1], stop, turned), ray_of(2)
+    assert ray._too_short(line, stretch, course, None).tolist() == [again]
     levels = dataclasses.replace(stretch, leap=np.zeros((1, 4)))
-    assert ray._too_short(levels, course, None).tolist() == [again]
+    assert ray._too_short(line, levels, course, None).tolist() == [again]
     cut = dataclasses.replace(course, cut=np.ones(1, dtype=bool))
-    assert ray._too_short(stretch, cut, None).tolist() == [False]
+    assert ray._too_short(line, stretch, cut, None).tolist() == [False]
+
+
+@pytest.mark.parametrize("short", [[False, False], [True, True]])
+def test_a_stretch_is_too_short_if_an_atom_that_is_not_there_may_be_met_before(short):
+    """The step ends at 2, give or take 0.25."""
+    stretch, course = stretch_of([1.0, 4.0, 2.0, 3.0], short=short), course_of([0, 2, 3, 1], 1)
+    for beyond, again in ((1.5, True), (2.25, True), (2.3, False), (np.inf, False)):
+        line = ray_of(2, slack=0.25, beyond=beyond)
+        assert ray._too_short(line, stretch, course, None).tolist() == [again]
+    # If the derivative has not turned, it may turn at such an atom.
+    never = course_of([0, 2, 3, 1], 1, turned=False)
+    assert ray._too_short(ray_of(2, beyond=9.0), stretch, never, None).tolist() == [True]
 
 
 def test_a_stretch_is_too_short_if_a_tie_reaches_its_end():
     stretch = stretch_of([1.0, 4.0, 2.0, 3.0], short=[False, True])
     course = course_of([0, 2, 3, 1], 1)
     near = np.array([[False, False, True, False]])
-    assert ray._too_short(stretch, course, near).tolist() == [False]
+    assert ray._too_short(ray_of(2), stretch, course, near).tolist() == [False]
     near[0, 3] = True
-    assert ray._too_short(stretch, course, near).tolist() == [True]
+    assert ray._too_short(ray_of(2), stretch, course, near).tolist() == [True]
 
 
 def test_a_stretch_that_ends_below_infinity_is_too_short_for_a_step_to_it():
     stretch = stretch_of([1.0, 4.0, -2.0, 9.0], leap=[0, 0, 1, 2], short=[True, False])
     for stop, again in ((0, False), (1, True), (2, True)):
         course = course_of([0, 1, 2, 3], stop)
-        assert ray._too_short(stretch, course, None).tolist() == [again]
+        assert ray._too_short(ray_of(2), stretch, course, None).tolist() == [again]
 
 
 # --- how much is laid out -------------------------------------------------------------------------
@@ -193,10 +208,11 @@ def test_a_stretch_is_what_lies_ahead():
                 np.array([-1.0, -2.0, -3.0]),
                 np.array([0.1, 0.2, 0.3]),
             )
-            line = ray._ray_of(pieces, at, moving)
-            stretch = ray._laid_out(pieces, line, width)
-            for i in range(3):
-                check_stretch(pieces, at, moving, line, stretch, i, rows[i])
+            for count in (2, 99):
+                line = ray._ray_of(pieces, at, moving, count)
+                stretch = ray._laid_out(pieces, line, width)
+                for i in range(3):
+                    check_stretch(pieces, at, moving, line, stretch, i, rows[i])
 
 
 def check_stretch(pieces, at, moving, line, stretch, i, row):
@@ -207,8 +223,8 @@ def check_stretch(pieces, at, moving, line, stretch, i, row):
     assert line.turn[i] == -moving.derivative[i] + moving.tolerance[i] * (1 if lowers else -1)
     places = vertices.theta(pieces, basis, where)
     speeds = [direction * x[b] for x in vertices.coefficients(pieces, basis)]
-    assert set(np.flatnonzero(speeds)) <= set(line.atoms.tolist())
-    for k, a in enumerate(line.atoms.tolist()):
+    check_left_out(pieces, line, i, places, speeds, where, basis[b])
+    for k, a in enumerate(line.atoms[i].tolist()):
         speed = speeds[a]
         up = range(where[a] + (a == basis[b]), pieces.size[a])
         ahead = up if speed > 0 else range(where[a] - 1, -1, -1) if speed < 0 else ()
@@ -229,6 +245,39 @@ def check_stretch(pieces, at, moving, line, stretch, i, row):
                 assert stretch.leap[i, place] * 1e-9 == pytest.approx(leap, abs=1e-6)
 
 
+def check_left_out(pieces, line, i, places, speeds, where, leaving):
+    """No atom that moves and is not there is met before `beyond`."""
+    for a in set(np.flatnonzero(speeds)) - set(line.atoms[i].tolist()):
+        index = where[a] + (a == leaving) if speeds[a] > 0 else where[a] - 1
+        if 0 <= index < pieces.size[a]:
+            gap = vertices.point(pieces, a, index)[1] - places[a][1]
+            assert float(gap / speeds[a]) >= line.beyond[i]
+
+
+def test_the_atoms_that_are_met_first_are_taken():
+    """Three atoms at 0 that rise at the speeds 1, 2 and 3 to 6, and one that rests."""
+    pieces, _ = vertices.draw(np.random.default_rng(0), "normal")
+    pieces = dataclasses.replace(
+        pieces,
+        size=np.ones(4, dtype=np.int64),
+        start=np.arange(4),
+        values=np.full(4, 6.0),
+        infinite=np.zeros(4, dtype=bool),
+    )
+    speed, theta, exact = np.array([[1.0, 3.0, 2.0, 0.0]]), np.zeros((1, 4)), np.zeros(1)
+    ahead = np.zeros((1, 4), dtype=np.int64)
+    for count, taken, beyond in ((1, {1}, 3.0), (2, {1, 2}, 6.0), (3, {0, 1, 2}, np.inf)):
+        atoms, step = ray._met_first(pieces, speed, theta, ahead, exact, count)
+        assert (set(atoms[0].tolist()), step.tolist()) == (taken, [beyond])
+    # Rounding in theta lets an atom be met earlier, and one that has no breakpoint left never is.
+    _, step = ray._met_first(pieces, speed, theta, ahead, exact + 1.0, 1)
+    assert step.tolist() == [2.5]
+    atoms, step = ray._met_first(pieces, speed, theta, ahead + np.array([[0, 1, -1, 0]]), exact, 1)
+    assert (atoms.tolist(), step.tolist()) == ([[0]], [np.inf])
+    atoms, step = ray._met_first(pieces, speed, theta, ahead, exact, 4)
+    assert (atoms.tolist(), step.tolist()) == ([[0, 1, 2]], [np.inf])
+
+
 def test_the_usual_stretch_has_a_few_hundred_breakpoints(monkeypatch):
     widths = []
     honest = ray._laid_out
@@ -241,9 +290,9 @@ def test_the_usual_stretch_has_a_few_hundred_breakpoints(monkeypatch):
     one = np.zeros(1, dtype=np.int64)
     far = vertex.Offenders(one, one + 1, np.array([-1e6]), np.zeros(1))
     ray.long_step(pieces, at, far)
-    moving = len(ray._ray_of(pieces, at, far).atoms)
+    moving = ray._ray_of(pieces, at, far, 99).atoms.shape[1]
     first = 256 // moving
-    assert widths == [first, 8 * first, 64 * first][: len(widths)]
+    assert widths == [first, 2048 // moving, 16384 // moving][: len(widths)]
     assert len(widths) > 1
     widths.clear()
     near = dataclasses.replace(far, derivative=np.array([-1e-3]))

@@ -204,8 +204,10 @@ def check_steps(pieces, rows, at):
 @pytest.mark.parametrize("block", [256, 8, 1])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_long_step_ends_at_the_minimum_of_its_ray(kind, block, monkeypatch):
-    """With a smaller block the ray is laid out in several goes."""
+    """With a smaller block, or fewer atoms, the ray is laid out in several goes."""
     monkeypatch.setattr(ray, "_BLOCK", block)
+    monkeypatch.setattr(ray, "_NEAREST", min(32, block // 4 + 1))
+    monkeypatch.setattr(ray, "_MORE", 2)
     monkeypatch.setattr(ray, "_FEWEST", min(4, block))
     monkeypatch.setattr(ray, "_GROWTH", 8 if block > 1 else 2)
     n = 30 if block > 1 else 60

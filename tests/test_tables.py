@@ -13,6 +13,7 @@ import pytest
 import gcfcp
 from gcfcp import tables
 from gcfcp.summary import Making, summarize
+from gcfcp.tables import files as table_files
 from gcfcp.tables import summaries
 
 GROUPS = gcfcp.Groups({"all": "TRUE", "old": "age >= 65", "mid": "age between 40 and 70"})
@@ -537,3 +538,31 @@ def test_predictions_need_the_site_if_sites_are_groups(tmp_path: Path) -> None:
         with pytest.raises(gcfcp.GCFCPError, match="site='z' is not one of the sites x, y"):
             tables.audit_table(table, predictor_of_sites(), client="z")
     assert not output.exists()
+
+
+@pytest.mark.parametrize("quoted", [False, True])
+def test_the_type_of_a_column_is_what_polars_makes_of_the_whole_file(
+    tmp_path: Path, quoted: bool
+) -> None:
+    """Without quotation marks the texts of a column decide, and with them the whole file."""
+    columns = {
+        "whole": ["1", "", "-3"],
+        "late": ["1", "2", "2.5"],
+        "text": ["1", "2", "x"],
+        "flag": ["true", "false", "NA"],
+        "gone": ["NA", "", "null"],
+        "spaced": [" 1", "2 ", "3"],
+        "day": ["2026-01-01", "2026-01-02", ""],
+        "code": ["007", "08", "1"],
+        "marked": ['"5"', '"6"', '"7"'] if quoted else ["5", "6", "7"],
+        "given": ["1", "2", "3"],
+    }
+    lines = [",".join(columns), *(",".join(row) for row in zip(*columns.values(), strict=True))]
+    path = tmp_path / "types.csv"
+    path.write_text("\n".join(lines) + "\n")
+    expected = pl.scan_csv(
+        path, null_values=["NA", "N/A", "null", "None"], infer_schema_length=None
+    ).collect_schema()
+    found = table_files._types(str(path), tuple(columns), {"given": pl.String})
+    assert found == {**expected, "given": pl.String}
+    assert table_files._types(str(path), ("given",), {"given": pl.String}) == {"given": pl.String}

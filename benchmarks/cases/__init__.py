@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.cases import clients, digests, prediction, thresholds
+from benchmarks.cases import clients, digests, prediction, tables, thresholds, walls
 from benchmarks.measure import Case, Scale
 
 CASES: dict[str, Callable[[Scale], list[Case]]] = {
@@ -15,6 +15,11 @@ CASES: dict[str, Callable[[Scale], list[Case]]] = {
     "points": thresholds.points,
     "records": thresholds.growth_with_records,
     "groups": thresholds.growth_with_groups,
+    "atoms": walls.atoms,
+    "disjoint": walls.disjoint,
     "clients": clients.growth_with_clients,
+    "json": walls.files_of_calibrations,
     "prediction": prediction.prediction,
+    "files": tables.files,
+    "start": tables.start,
 }

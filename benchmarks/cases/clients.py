@@ -142,15 +142,16 @@ def _sent(clients: int, distinct: int) -> Iterator[bytes]:
         yield summary.to_bytes()
 
 
-def _arrive(stream: Iterable[bytes], clients: int) -> tuple[gcfcp.Calibration, float, int]:
+def _arrive(
+    stream: Iterable[bytes], clients: int, size: int
+) -> tuple[gcfcp.Calibration, float, int]:
     """Calibrate from the clients' bytes: the calibration, the seconds, and the bytes sent.
 
-    Up to `2 * REGION` clients are pooled as they are. More clients are merged region by region as
-    they arrive, and the clients of only one region are held at a time.
+    If `size` is below the number of clients, they are merged in regions of that size as they
+    arrive, and the clients of only one region are held at a time. Otherwise all are pooled.
     """
     sent, took, regions = 0, 0.0, []
     stream = iter(stream)
-    size = REGION if clients > 2 * REGION else clients
     while files := list(islice(stream, size)):  # The time to make the bytes is not counted.
         began = time.process_time()
         received = [gcfcp.ClientSummary.from_bytes(file) for file in files]
@@ -189,17 +190,20 @@ class Arrival:
         return _calibrated([gcfcp.ClientSummary.from_bytes(b) for b in self.summaries])
 
 
-def _arrival(clients: int, distinct: int, turns: int) -> Arrival:
+def _arrival(clients: int, distinct: int, turns: int, size: int | None = None) -> Arrival:
     """One calibration with this many clients, timed in `turns` turns.
+
+    `size` is that of a region; None pools all clients.
 
     It must run in a process of its own. The peak memory of the process is then that of this
     calibration and of the summaries that are sent.
     """
     before = _held("VmRSS")
     _originals(min(clients, distinct))
-    calibration, took, sent = _arrive(_sent(clients, distinct), clients)
+    size = size or clients
+    calibration, took, sent = _arrive(_sent(clients, distinct), clients, size)
     peak = _held("VmHWM") - before
-    times = [took] + [_arrive(_sent(clients, distinct), clients)[1] for _ in range(turns - 1)]
+    times = [took] + [_arrive(_sent(clients, distinct), clients, size)[1] for _ in range(turns - 1)]
     kept = tuple(s.to_bytes() for s in calibration.summaries)
     error = max(float((s.errors / s.atom_counts).max()) for s in calibration.summaries)
     return Arrival(Timing(tuple(times)), sent, peak, error, kept)
@@ -220,17 +224,24 @@ def _held(what: str) -> int:
 
 
 def growth_with_clients(scale: Scale) -> list[Case]:
-    """The time from bytes to thresholds, for up to 100,000 clients."""
-    counts = (5, 20) if scale.quick else (10, 10**3, 10**5)
+    """The time from bytes to thresholds, for up to 100,000 clients.
+
+    Clients that are pooled are compared with others that are pooled, and those that are merged in
+    regions with others that are merged.
+    """
+    pooled = (5, 20) if scale.quick else (10, 10**3)
+    merged = (10, 20) if scale.quick else (10**4, 10**5)
+    size = scale.size(REGION, 5)
     distinct = scale.size(997, 19)  # These are primes, so that no two regions are the same.
-    arrivals: dict[int, Arrival] = {}
-    for K in counts:
-        turns = min(scale.turns, 3) if K > 2 * REGION else scale.turns
+    runs = [(f"K = {K:,} pooled", K, None, scale.turns) for K in pooled]
+    runs += [(f"K = {K:,} in regions", K, size, min(scale.turns, 3)) for K in merged]
+    arrivals: dict[str, tuple[int, Arrival]] = {}
+    for name, K, region, turns in runs:
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            arrivals[K] = pool.submit(_arrival, K, distinct, turns).result()
-    entries = [
-        Entry(
-            f"K = {K:,}",
+            arrivals[name] = K, pool.submit(_arrival, K, distinct, turns, region).result()
+    entries = {
+        name: Entry(
+            name,
             found.timing,
             figures={
                 "bytes a client": found.sent / K,
@@ -240,26 +251,31 @@ def growth_with_clients(scale: Scale) -> list[Case]:
                 "microseconds a client": found.timing.median / K * 1e6,
             },
         )
-        for K, found in arrivals.items()
-    ]
-    checks = [_pooled_is_exact(arrivals[counts[0]])]
-    if counts[-1] > 2 * REGION:
-        checks.append(_merged_is_certified(arrivals[counts[1]], arrivals[counts[-1]]))
-    low, high = entries[1], entries[-1]
-    growth = high.figures["microseconds a client"] / low.figures["microseconds a client"]
+        for name, (K, found) in arrivals.items()
+    }
+    names = list(entries)
+    checks = [_pooled_is_exact(arrivals[names[0]][1])]
+    if not scale.quick:
+        checks.append(_merged_is_certified(arrivals[names[1]][1], arrivals[names[-1]][1]))
+
+    def growth(high: str, low: str) -> float:
+        each = (entries[name].figures["microseconds a client"] for name in (high, low))
+        return next(each) / next(each)
+
     return [
         Case(
             "clients",
             "from bytes to table, growth with clients",
-            f"{', '.join(f'{K:,}' for K in counts)} summaries of 7 atoms x ~126 centroids",
-            tuple(entries),
+            f"{', '.join(names)}; summaries of 7 atoms x ~126 centroids",
+            tuple(entries.values()),
             (
-                at_most(f"time a client, {high.name} / {low.name}", growth, 2),
-                at_most(f"peak GB, {high.name}", high.figures["peak MB"] / 1e3, 8),
+                at_most(f"time a client, {names[1]} / {names[0]}", growth(names[1], names[0]), 2),
+                at_most(f"time a client, {names[3]} / {names[2]}", growth(names[3], names[2]), 2),
+                at_most(f"peak GB, {names[3]}", entries[names[3]].figures["peak MB"] / 1e3, 8),
             ),
             tuple(checks),
             (
-                f"above {2 * REGION:,} clients, gcfcp.merge takes {REGION} at a time as they come",
+                f"in regions, gcfcp.merge takes {size} clients at a time as they come",
                 f"there are {distinct} distinct summaries, sent over and over under other names; "
                 "making them is not timed, holding them is part of the memory",
                 "the certified error is the largest of an atom, as a share of its records: merging "

@@ -10,8 +10,8 @@ from benchmarks.measure import Case, Entry, Ratio, Scale, at_most, check, race
 
 
 def prediction(scale: Scale) -> list[Case]:
-    """Prediction sets of many labels, and the lookup of many thresholds."""
-    return [_sets(scale), _thresholds(scale)]
+    """Prediction sets of many labels and of few rows, and the lookup of many thresholds."""
+    return [_sets(scale), _few_rows(scale), _thresholds(scale)]
 
 
 def _sets(scale: Scale) -> Case:
@@ -45,6 +45,48 @@ def _sets(scale: Scale) -> Case:
         f"{n:,} rows x {L:,} labels, 15 groups, float64",
         tuple(Entry(name, t) for name, t in times.items()),
         (at_most("time of p >= 1 - t x", ratio, 3),),
+        (checked,),
+    )
+
+
+def _few_rows(scale: Scale) -> Case:
+    """One row and small batches, as a service asks for them, beside one bare comparison."""
+    L, often = 10, scale.size(2_000, 20)
+    rng = np.random.default_rng(5)
+    problem = data.imagenet_sized(2_000, seed=5, clients=1)
+    probabilities = rng.dirichlet(np.full(L, 0.5), size=len(problem.scores))
+    thr = gcfcp.scores.THR()
+    summary = gcfcp.summarize(
+        thr.of(probabilities, rng.integers(L, size=len(probabilities))),
+        problem.membership,
+        groups=problem.groups,
+        client="a",
+        score=thr,
+    )
+    made = gcfcp.Predictor(thr, gcfcp.calibrate([summary], 0.2))
+    predictor = gcfcp.Predictor.from_json(made.to_json(coreset=True))  # As a service loads it.
+    runs, same = {}, True
+    for n in (1, 10, 100):
+        p, m = probabilities[:n].copy(), problem.membership[:n].copy()
+        t = predictor.thresholds(m)[:, None]
+        same &= np.array_equal(predictor.predict_set(p, m), 1.0 - p <= t)
+        rows = f"{n} row{'s' * (n > 1)}"
+        runs[f"gcfcp, {rows}"] = lambda p=p, m=m: [
+            predictor.predict_set(p, m) for _ in range(often)
+        ]
+        runs[f"bare comparison, {rows}"] = lambda p=p, t=t: [p >= 1.0 - t for _ in range(often)]
+    checked = check(same, "sets equal {y : 1 - p_y <= threshold}, computed score by score")
+    times = {name: timing.each(often) for name, timing in race(runs, scale.turns).items()}
+    one = times["gcfcp, 1 row"]
+    return Case(
+        "rows",
+        "prediction sets of few rows",
+        f"{L} labels, 15 groups, a predictor from its file",
+        tuple(Entry(name, t) for name, t in times.items()),
+        (
+            at_most("one row, microseconds", one.median * 1e6, 15),
+            at_most("100 rows / one row", Ratio.of(times["gcfcp, 100 rows"], one), 4),
+        ),
         (checked,),
     )
 

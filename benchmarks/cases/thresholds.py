@@ -22,7 +22,7 @@ from benchmarks.measure import (
     check,
     race,
 )
-from benchmarks.oracles import bisection, plain_lp
+from benchmarks.oracles import WAYS, bisection, plain_lp
 from benchmarks.peers import ConditionalConformal, MissingError, mapie_classifier
 from gcfcp.groups import find_atoms
 from gcfcp.solver import Coreset, Solver
@@ -422,20 +422,26 @@ def growth_with_groups(scale: Scale) -> list[Case]:
         coreset = _coreset(problem)
         atoms = len(coreset.membership)
 
-        def one_lp(row: data.Bools, problem: data.Scored = problem) -> float:
-            return plain_lp(problem.scores, problem.membership, np.ones(n), 1.0, ALPHA, row)
+        def one_lp(row: data.Bools, way: str = "plain", problem: data.Scored = problem) -> float:
+            return plain_lp(problem.scores, problem.membership, np.ones(n), 1.0, ALPHA, row, way)
 
         some = [0, atoms // 2]
         checked = _solve(coreset, coreset.membership[some])
         for i, threshold in zip(some, checked, strict=True):
             exact = one_lp(coreset.membership[i])
             check(_agree(threshold, exact, 1e-6), f"threshold {threshold} is the LP's {exact}")
+        for way in WAYS:
+            other = one_lp(coreset.membership[some[0]], way)
+            check(_agree(checked[0], other, 1e-5), f"threshold {checked[0]} is {other} ({way})")
         solved: list[list[float]] = []
         times = race(
             {
                 "all": lambda p=problem, solved=solved: solved.append(_solve_all(_coreset(p))),
                 "one": lambda p=problem, row=coreset.membership[:1]: _solve(_coreset(p), row),
-                "lp": lambda one_lp=one_lp, row=coreset.membership[0]: one_lp(row),
+            }
+            | {
+                way: lambda one_lp=one_lp, row=coreset.membership[0], way=way: one_lp(row, way)
+                for way in WAYS
             },
             # All thresholds of 256 groups take minutes.
             scale.turns if G < 64 else min(scale.turns, 3),
@@ -452,14 +458,18 @@ def growth_with_groups(scale: Scale) -> list[Case]:
                 each,
                 {"atoms": atoms, "finite": finite},
             ),
-            f"plain LP, {G} groups, one threshold": (times["lp"], times["lp"], {}),
+            **{
+                f"HiGHS {way}, {G} groups, one threshold": (times[way], times[way], {})
+                for way in WAYS
+            },
         }
+        best = min(WAYS, key=lambda way: times[way].median)
         entries += [
             Entry(name, whole, figures={"ms a threshold": one.median * 1e3, **figures})
             for name, (whole, one, figures) in contestants.items()
         ]
         targets += [
-            at_most(f"{what} / one plain LP, {G} groups", Ratio.of(time_of, times["lp"]), 1)
+            at_most(f"{what} / HiGHS {best}, {G} groups", Ratio.of(time_of, times[best]), 1)
             for what, time_of in (("one threshold alone", times["one"]), ("each of all", each))
         ]
     return [
@@ -472,6 +482,10 @@ def growth_with_groups(scale: Scale) -> list[Case]:
             (
                 "two thresholds of each family equal a plain LP over all records",
                 "twenty of each are optimal, by gradients counted from the scores",
+            ),
+            (
+                "HiGHS solves the same LP in three ways, and is judged by the fastest for each "
+                "number of groups",
             ),
         )
     ]

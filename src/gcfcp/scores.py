@@ -35,6 +35,7 @@ name), `lower` and `upper` (limits that no score passes) and `kind` ("set" or "i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -55,6 +56,7 @@ SUM_TOLERANCE = 1e-3
 # A probability may be this far below 0. It then counts as 0, and one above 1 counts as 1.
 RANGE_TOLERANCE = 1e-6
 _BLOCK = 1 << 16  # This many numbers are processed at a time: 512 kB of float64 fit the cache.
+_FEW = 16  # Up to this many thresholds are inverted one by one, which is faster than all at once.
 
 
 @runtime_checkable
@@ -159,8 +161,10 @@ class CQR(_Named):
 
 def _interval(lo: Floats, hi: Floats, t: Floats) -> Floats:
     """The intervals [lo - t, hi + t], rounded outwards where an outcome would be lost otherwise."""
-    t = np.broadcast_to(t, lo.shape)
-    out = np.stack([-_reach(-lo, t), _reach(hi, t)], axis=1)
+    out = np.empty((len(t), 2))
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.negative(_reach(-lo, t), out=out[:, 0])
+        out[:, 1] = _reach(hi, t)
     # Both ends of an empty interval are NaN: no y lies between NaN and NaN, and a mean width that
     # includes an empty interval is NaN, which cannot be overlooked.
     out[(out[:, 0] > out[:, 1]) | (t == -np.inf)] = np.nan
@@ -174,10 +178,9 @@ def _reach(f: Floats, t: Floats) -> Floats:
     above the computed sum f + t. The exact difference is then below t+, the next float64 after t.
     So y is below the exact sum f + t+, and it is at most the rounded one.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        end = f + t
-        beyond = np.nextafter(end, np.inf) - f <= t
-        return np.where(beyond, f + np.nextafter(t, np.inf), end)
+    end = f + t
+    beyond = np.nextafter(end, np.inf) - f <= t
+    return np.where(beyond, f + np.nextafter(t, np.inf), end)
 
 
 # --- sets -------------------------------------------------------------------------------------
@@ -277,14 +280,18 @@ class THR(_SetScore):
         if np.ndim(thresholds) == 2:
             return super().predict(prediction, thresholds, rng)
         p = _matrix(prediction)
-        least = _round_up(_least_probability(_thresholds(thresholds, len(p))), p.dtype)[:, None]
+        least = _round_up(_least_probabilities(_thresholds(thresholds, len(p))), p.dtype)[:, None]
+        if 0 < p.size <= _BLOCK:
+            _check_block(p, 0)
+            inside: Bools = np.greater_equal(p, least)
+            return inside
         out = np.empty(p.shape, dtype=np.bool_)
         for rows in _checked_rows(p):
             np.greater_equal(p[rows], least[rows], out=out[rows])
         return out
 
 
-def _least_probability(t: Floats) -> Floats:
+def _least_probability(t: float) -> float:
     """The smallest float64 p whose computed score 1 - p is at most t.
 
     A label is then in the set if and only if its probability is at least this p.
@@ -294,6 +301,16 @@ def _least_probability(t: Floats) -> Floats:
     lies halfway, the last bit of t decides. Scores lie in [0, 1]: none is at most t < 0, and all
     are at most t >= 1.
     """
+    if not 0.0 <= t < 1.0:
+        return math.inf if t < 0 else -math.inf
+    p = (1.0 - t) - (2.0**-54 if t >= 0.5 else 0.0)
+    return math.nextafter(p, math.inf) if 1.0 - p > t else p
+
+
+def _least_probabilities(t: Floats) -> Floats:
+    """`_least_probability` of each threshold, to the last bit; many are computed side by side."""
+    if len(t) <= _FEW:
+        return np.array([_least_probability(x) for x in t.tolist()], dtype=np.float64)
     inside = np.clip(t, 0.0, 1.0)
     p = (1.0 - inside) - np.where(inside >= 0.5, 2.0**-54, 0.0)
     low = 1.0 - p > inside
@@ -490,10 +507,9 @@ def _quantiles(prediction: Any) -> tuple[Floats, Floats]:
 def _thresholds(thresholds: Any, n: int) -> Floats:
     """The thresholds of n rows, of shape (n,), from one number or one number for each row."""
     t = _array("thresholds", thresholds).astype(np.float64, copy=False)
-    if np.isnan(t).any():
+    if wrong := np.count_nonzero(np.isnan(t)):
         raise GCFCPError(
-            f"{int(np.isnan(t).sum())} of {t.size} thresholds are NaN: a threshold is a number, "
-            "+inf or -inf"
+            f"{wrong} of {t.size} thresholds are NaN: a threshold is a number, +inf or -inf"
         )
     if t.ndim == 0:
         return np.full(n, t)
@@ -544,14 +560,14 @@ def _check_block(block: NDArray[Any], start: int) -> None:
     # This is up to 4 times as fast as sum(axis=1), which goes row by row.
     sums = np.einsum("ij->i", block)
     good = np.abs(sums - 1.0) <= SUM_TOLERANCE  # A sum of NaN is not good.
-    if not good.all():
+    if np.count_nonzero(good) < len(good):
         row = int(good.argmin())
         why = "" if np.isfinite(sums[row]) else ": a value is not finite"
         raise GCFCPError(
             f"probabilities of row {start + row} sum to {float(sums[row]):.6g}, "
             f"not to 1 within {SUM_TOLERANCE}{why}"
         )
-    if block.min() < -RANGE_TOLERANCE:
+    if np.minimum.reduce(block, axis=None) < -RANGE_TOLERANCE:
         row, label = divmod(int(block.argmin()), block.shape[1])
         raise GCFCPError(
             f"probability of row {start + row}, label {label} is "

@@ -42,7 +42,7 @@ from gcfcp.calibration.planning import Plan, plan
 from gcfcp.calibration.pooling import pool_of
 from gcfcp.calibration.problem import MERGES, RULES, Problem, problem_of
 from gcfcp.calibration.reasons import AtomRecord, cells_of, public_reasons
-from gcfcp.calibration.screening import Screening, screen
+from gcfcp.calibration.screening import Screening, screen, screen_pool
 from gcfcp.calibration.server import Calibration, calibrate
 from gcfcp.calibration.shapes import fit_shape
 from gcfcp.calibration.unseen import UnseenSite
@@ -84,6 +84,7 @@ __all__ = [
     "problem_of",
     "public_reasons",
     "screen",
+    "screen_pool",
     "set_aside",
     "twin_text",
 ]

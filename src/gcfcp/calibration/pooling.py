@@ -37,7 +37,7 @@ class Pool:
     values: Floats  # (m,): The value of each centroid. Within an atom the values ascend.
     counts: Ints  # (m,): How many records each centroid stands for.
     cell_atom: Ints  # (c,): The atom of each cell.
-    cell_client: Ints  # (c,): The client of each cell.
+    cell_client: Ints  # (c,): The client of each cell, which ascends.
     cell_counts: Ints  # (c,): How many records each cell has.
     cell_errors: Ints  # (c,): The certified error sup |F - F^| of each cell's digest, in records.
 

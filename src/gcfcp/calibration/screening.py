@@ -75,6 +75,7 @@ from gcfcp import checks
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.calibration.admission import Admission, Aggregates
 from gcfcp.calibration.clients import in_order
+from gcfcp.calibration.noisy import has_noise
 from gcfcp.calibration.pooling import Pool, pool_of
 from gcfcp.summary import ClientSummary
 
@@ -157,9 +158,19 @@ def screen(
     tolerance = checks.probability("tolerance", tolerance)
     ratio = checks.at_least("ratio", ratio, 1)
     ordered = in_order(summaries, Admission.of(aggregates))
-    if any(s.noise is not None for s in ordered):  # The bounds are about counts of records.
+    return screen_pool(ordered, pool_of(ordered), level, tolerance, ratio)
+
+
+def screen_pool(
+    ordered: Sequence[ClientSummary],
+    pool: Pool,
+    level: float = LEVEL,
+    tolerance: float = TOLERANCE,
+    ratio: float = RATIO,
+) -> tuple[Screening, ...]:
+    """The same for summaries that are in order, and whose centroids are pooled already."""
+    if has_noise(ordered):  # The bounds are about counts of records.
         return tuple(Screening(s.client, 0, (), 0, 0.0, 0.0, False, level) for s in ordered)
-    pool = pool_of(ordered)
     # How many clients have the atom of each cell. A cell is one atom at one client.
     sharing = np.bincount(pool.cell_atom, minlength=len(pool.membership))[pool.cell_atom]
     distance = _distances(pool, sharing)
@@ -167,10 +178,11 @@ def screen(
     certain = _certain(pool, sharing, distance, level / 2, withheld)
     composition = _Composition.of(ordered, level / 2)
     groups = ordered[0].groups
+    first = np.searchsorted(pool.cell_client, np.arange(len(ordered) + 1)).tolist()
     found = []
     for k, summary in enumerate(ordered):
         one = Screening(summary.client, 0, (), 0, 0.0, 0.0, False, level)
-        own = np.flatnonzero((pool.cell_client == k) & (sharing > 1))
+        own = first[k] + np.flatnonzero(sharing[first[k] : first[k + 1]] > 1)
         if len(own):
             worst = int(own[np.argmax(certain[own])])
             one = replace(

@@ -31,10 +31,10 @@ from gcfcp.calibration.guarantees import Guarantee, guarantees_of
 from gcfcp.calibration.influence import Influence, influences
 from gcfcp.calibration.mixture import Mixture
 from gcfcp.calibration.noisy import noisy_levels
-from gcfcp.calibration.pooling import largest_delta
+from gcfcp.calibration.pooling import Pool, largest_delta, pool_of
 from gcfcp.calibration.problem import Problem, problem_of
 from gcfcp.calibration.reasons import AtomRecord, atom_records, warning_of
-from gcfcp.calibration.shapes import fit_shape
+from gcfcp.calibration.shapes import fit_pool
 from gcfcp.calibration.unseen import UnseenSite, unseen_sites
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import Groups
@@ -105,6 +105,12 @@ class Calibration:
         """The shape that was subtracted from the scores of this calibration; None if none was."""
         return getattr(self.threshold_table.source, "shape", None)
 
+    @property
+    def pool(self) -> Pool:
+        """All centroids of all clients, as the clients sent them."""
+        shaped = self.by == "atom" and self.used_shape is not None
+        return pool_of(self.summaries) if shaped else self.problem.pool
+
     @cached_property
     def shape(self) -> Shape:
         """The shape for the next calibration, of other records.
@@ -113,12 +119,8 @@ class Calibration:
         groups overlap; theirs is the shape that they were made with.
         """
         if self.by == "atom":
-            return fit_shape(
-                self.summaries,
-                self.threshold_table.alpha,
-                self.mixture,
-                aggregates=self.admission.aggregates,
-            )
+            alpha, shares = self.threshold_table.alpha, self.problem.shares
+            return fit_pool(self.summaries, self.pool, alpha, shares)
         if self.used_shape is None:
             raise GCFCPError(
                 "summaries by group without a shape give none, because they do not tell how groups "

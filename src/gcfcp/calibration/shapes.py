@@ -12,7 +12,7 @@ Cost: one sort of the centroids and the pivots of one fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -23,7 +23,7 @@ from gcfcp.calibration.admission import Admission, Aggregates
 from gcfcp.calibration.clients import in_order
 from gcfcp.calibration.mixture import Mixture
 from gcfcp.calibration.noisy import has_noise
-from gcfcp.calibration.pooling import pool_of
+from gcfcp.calibration.pooling import Pool, pool_of
 from gcfcp.calibration.problem import shares_of
 from gcfcp.errors import GCFCPError
 from gcfcp.shape import Shape, shortened
@@ -55,13 +55,19 @@ def fit_shape(
             "a shape cannot be made from summaries by group, which do not tell how groups overlap: "
             "summarise some records by atom, for example with holdout"
         )
+    shares = shares_of(ordered, mixture, admission)
+    return fit_pool(ordered, pool_of(ordered), exact_alpha, shares)
+
+
+def fit_pool(
+    ordered: Sequence[ClientSummary], pool: Pool, alpha: Fraction, shares: Sequence[Fraction]
+) -> Shape:
+    """The same for summaries in order, whose centroids are pooled already; `shares` are pi_k."""
     if has_noise(ordered):
         raise GCFCPError(
             "a shape cannot be made from counts with noise, which may be negative: make it of "
             "public records, or of summaries without noise"
         )
-    pool = pool_of(ordered)
-    shares = shares_of(ordered, mixture, admission)
     rate = np.array([float(p) / s.n for s, p in zip(ordered, shares, strict=True)])
     masses: Floats = rate[pool.owner] * pool.counts
     kept = np.isfinite(pool.values) & (masses > 0)
@@ -74,6 +80,6 @@ def fit_shape(
     alive = np.unique(atom)
     start = np.append(np.searchsorted(atom, alive), len(atom))
     coreset = Coreset(pool.membership[alive], start, values, weights / weights.max(), 1.0)
-    beta = shortened(Solver(coreset, exact_alpha).coefficients())
+    beta = shortened(Solver(coreset, alpha).coefficients())
     sources = tuple(s.source for s in ordered)
     return Shape(ordered[0].groups, tuple(beta.tolist()), sources)

@@ -16,6 +16,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
@@ -221,20 +222,32 @@ def _counted_ends(sample: Sample, finite: int, step: float) -> list[int] | None:
 
     Returns None if the values have weights, or if one of these ends would divide a run of equal
     values.
-
-    A cluster that starts at rank V reaches the rank W sin(angle(V) + step)^2 = W sin(step)^2 + V
-    cos(2 step) + sqrt(V (W - V)) sin(2 step), or W if the angle passes pi/2. Where this is so near
-    to a whole number that rounding could decide, the criterion itself is evaluated.
     """
     if not finite or not isinstance(sample.before, range):
         return None
-    total = len(sample.values)
+    ends = _ends_of_ranks(len(sample.values), finite, step)
+    cuts = np.array(ends[:-1], dtype=np.intp)
+    return None if (sample.values[cuts - 1] == sample.values[cuts]).any() else list(ends)
+
+
+@lru_cache(maxsize=256)
+def _ends_of_ranks(total: int, finite: int, step: float) -> tuple[int, ...]:
+    """Where the greedy clusters of the ranks 0, 1, ..., finite - 1 end.
+
+    A cluster that starts at rank V reaches the rank W sin(angle(V) + step)^2 = W sin(step)^2 + V
+    cos(2 step) + sqrt(V (W - V)) sin(2 step), or W if the angle passes pi/2. Where this is so near
+    to a whole number that rounding could decide, the criterion itself is evaluated. Only the
+    numbers of values matter, so that the ends are kept for other values that are as many.
+
+    - `total`: W, the number of all values.
+    - `finite`: How many of them are finite.
+    """
     low = 1e-13 * total
     high = 1 - low
     at_zero, by_rank, by_root = total * math.sin(step) ** 2, math.cos(2 * step), math.sin(2 * step)
     # From this rank on, all remaining values fit into one cluster.
     last = total * math.cos(step) ** 2 if step < math.pi / 2 else 0.0
-    sqrt = math.sqrt
+    sqrt, before = math.sqrt, range(total + 1)
     ends = []
     end = 0
     while end < finite:
@@ -243,11 +256,10 @@ def _counted_ends(sample: Sample, finite: int, step: float) -> list[int] | None:
         if low < reach - whole < high and end < last:
             end = whole if whole > end else end + 1
         else:
-            end = max(_widest_end(sample, end, step), end + 1)
+            end = max(_widest_end(before, end, step), end + 1)
         ends.append(end)
     ends[-1] = finite
-    cuts = np.array(ends[:-1], dtype=np.intp)
-    return None if (sample.values[cuts - 1] == sample.values[cuts]).any() else ends
+    return tuple(ends)
 
 
 def _runs_apart(sample: Sample, finite: int, step: float) -> Indices | None:
@@ -279,7 +291,7 @@ def _finite_size(sample: Sample) -> int:
 def _cluster_end(sample: Sample, start: int, step: float) -> int:
     """The end of the greedy cluster that starts at `start`."""
     values = sample.values
-    end = _widest_end(sample, start, step)
+    end = _widest_end(cast("Sequence[float]", sample.before), start, step)
     if start < end < len(values) and values[end - 1] == values[end]:
         end = start + int(np.searchsorted(values[start:end], values[end], side="left"))
     if end == start:
@@ -288,13 +300,14 @@ def _cluster_end(sample: Sample, start: int, step: float) -> int:
     return end
 
 
-def _widest_end(sample: Sample, start: int, step: float) -> int:
+def _widest_end(before: Sequence[float], start: int, step: float) -> int:
     """The largest end with r(q_R) - r(q_L) <= 1, or `start` if there is none.
 
     Here q_L is the share of the weight in front of `start`, and q_R that in front of the end. Runs
     of equal values are not considered.
+
+    - `before`: before[i] is the weight of the first i values.
     """
-    before = cast("Sequence[float]", sample.before)
     last = len(before) - 1
     total = before[last]
     left = _angle(before[start], total)

@@ -112,6 +112,25 @@ class TDigest:
         object.__setattr__(self, "error_weight", float(self.error_weight))
 
     @classmethod
+    def _made(
+        cls,
+        means: Floats,
+        weights: Floats,
+        delta: float,
+        representative: Representative,
+        error_weight: float,
+    ) -> TDigest:
+        """The digest of what `compress` returns, which needs none of the checks above."""
+        made = object.__new__(cls)
+        arrays = {"means": means + 0.0, "weights": weights}
+        for array in arrays.values():
+            array.setflags(write=False)
+        rest = {"delta": delta, "representative": representative, "error_weight": error_weight}
+        for name, value in {**arrays, **rest}.items():
+            object.__setattr__(made, name, value)
+        return made
+
+    @classmethod
     def from_values(
         cls,
         values: ArrayLike,
@@ -144,7 +163,7 @@ class TDigest:
         else:
             checks.refuse_unusable("values", raw)
             sample = weighted_sample(raw, as_weights(weights, raw))
-        return cls(*compress(sample, delta, representative, min_count, limit))
+        return cls._made(*compress(sample, delta, representative, min_count, limit))
 
     @classmethod
     def from_sorted(
@@ -163,7 +182,7 @@ class TDigest:
         sample = unit_sample(raw, raw)
         if not (raw[1:] >= raw[:-1]).all():
             raise GCFCPError("values are not in ascending order: sort them, or use from_values")
-        return cls(*compress(sample, delta, representative, min_count, limit))
+        return cls._made(*compress(sample, delta, representative, min_count, limit))
 
     @property
     def total(self) -> float:
@@ -185,7 +204,7 @@ class TDigest:
         """
         digests = (self, *others)
         smallest = min(d.delta for d in digests)
-        return TDigest(*compress_digests(digests, smallest if delta is None else delta))
+        return TDigest._made(*compress_digests(digests, smallest if delta is None else delta))
 
     def pool(self, *others: TDigest) -> TDigest:
         """All clusters of all digests, without another compression.

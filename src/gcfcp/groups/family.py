@@ -370,7 +370,7 @@ class Groups:
     def _check_order(self, membership: Any, allowed: tuple[tuple[str, ...], ...]) -> None:
         """Raise an error if a frame has the groups as columns, but in another order."""
         columns = [str(column) for column in getattr(membership, "columns", ())]
-        for names in allowed:
+        for names in allowed if columns else ():
             if sorted(columns) == sorted(names) and columns != list(names):
                 raise GCFCPError(
                     f"membership has columns {checks.listed(columns)} but the groups are "

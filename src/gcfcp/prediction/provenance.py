@@ -38,8 +38,8 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
 from gcfcp import codec
-from gcfcp.calibration import Calibration, mixture, screen
-from gcfcp.summary import ClientSummary
+from gcfcp.calibration import Calibration, mixture, screen_pool
+from gcfcp.summary import ClientSummary, hidden_groups
 
 
 def provenance_of(calibration: Calibration) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def provenance_of(calibration: Calibration) -> dict[str, Any]:
     The entry `unlike` of a client is the text of its screening if it is flagged, and None if not.
     """
     first = calibration.summaries[0]
-    screened = screen(calibration.summaries, aggregates=calibration.admission.aggregates)
+    screened = screen_pool(calibration.summaries, calibration.pool)
     unlike = {s.client: str(s) for s in screened if s.flagged}
     return {
         "alpha": calibration.alpha,
@@ -89,7 +89,7 @@ def _client(s: ClientSummary, share: float) -> dict[str, Any]:
         "delta": s.delta,
         "min_count": s.min_count,
         "suppressed": s.suppressed,
-        "hidden_groups": len(s.disclosure.hidden),
+        "hidden_groups": len(hidden_groups(s)),
         "uncovered": s.uncovered,
         "atoms": len(s.errors),
         "centroids": len(s.values),

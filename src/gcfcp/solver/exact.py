@@ -24,6 +24,7 @@ from gcfcp.solver.problem import SLOPE_TOLERANCE, Pieces
 Point = tuple[Fraction, Fraction, Fraction]
 
 _DIGIT = 24  # An exact solution gains this many bits at a time.
+_LARGEST_WHOLE = 2.0**52  # Sums of floats that are whole numbers are exact up to this size.
 
 
 def _solve_exactly(matrix: Floats, right: list[int]) -> tuple[list[int], int]:
@@ -199,15 +200,27 @@ def _round_up(exact: Fraction) -> float:
 def combine(c: Floats, scores: Floats, rows: Floats, row: Floats) -> float:
     """S* = sum_b c_b s_b from the scores s themselves, rounded up.
 
-    `rows` is Phi_basis and `row` is Phi_test. The floats `c` are used if they are whole and solve
-    c Phi_basis = Phi_test. Otherwise the equations are solved exactly. A single score of
+    `rows` is Phi_basis and `row` is Phi_test. The floats `c` are used if they solve
+    c Phi_basis = Phi_test once they are rounded to multiples of 1, or of 1 / det(Phi_basis), which
+    is checked in whole numbers. Otherwise the equations are solved exactly. A single score of
     coefficient 1, which is what a basic atom has, is returned as it is.
     """
-    whole, denominator = np.rint(c), 1
-    numerators = [int(k) for k in whole.tolist()]
-    if not (whole @ rows == row).all():
-        numerators, denominator = _solve_exactly(rows.T, [int(k) for k in row])
+    numerators, denominator = _whole_coefficients(c, rows, row)
     terms = [(k, s) for k, s in zip(numerators, scores.tolist(), strict=True) if k]
     if denominator == 1 and [k for k, _ in terms] == [1]:
         return float(terms[0][1]) + 0.0  # Adding 0.0 turns -0.0 into 0.0.
-    return _round_up(sum((k * Fraction(s) for k, s in terms), Fraction(0)) / denominator)
+    ratios = [s.as_integer_ratio() for _, s in terms]
+    unit = max((q for _, q in ratios), default=1)  # All denominators are powers of two.
+    total = sum(k * p * (unit // q) for (k, _), (p, q) in zip(terms, ratios, strict=True))
+    return _round_up(Fraction(total, unit * denominator))
+
+
+def _whole_coefficients(c: Floats, rows: Floats, row: Floats) -> tuple[list[int], int]:
+    """c with c Phi_basis = Phi_test, exactly: numerators, and their common denominator."""
+    for denominator in (1, 0):
+        denominator = denominator or round(abs(float(np.linalg.det(rows))))
+        whole = np.rint(denominator * c)
+        exact = denominator > 0 and np.abs(whole).sum() < _LARGEST_WHOLE
+        if exact and (whole @ rows == denominator * row).all():
+            return [int(k) for k in whole.tolist()], denominator
+    return _solve_exactly(rows.T, [int(k) for k in row])

@@ -6,14 +6,16 @@ piecewise linear. Its derivative D is negative at first. At each breakpoint that
 gains |speed_A| times the jump of that atom's slope. The breakpoint where it turns positive is the
 minimum of h on the ray, and the step ends there, however many breakpoints it passes.
 
-How it works. The next few breakpoints of all moving atoms are laid out (`_Stretch`) and merged in
-the order in which they are met (`_Course`). If the derivative does not turn on that stretch, eight
-times as many breakpoints are laid out. Breakpoints that are met at the same time within rounding
-are put in order exactly, by whole numbers and by the infinitesimal shifts (`_untied`).
+How it works. A step seldom passes more than a few breakpoints. So only the atoms whose next
+breakpoint is met first are looked at (`_Ray`). Their next few breakpoints are laid out (`_Stretch`)
+and merged in the order in which they are met (`_Course`). If the derivative does not turn before
+something is met that is not laid out, four times as many atoms are taken, and eight times as many
+breakpoints. Breakpoints that are met at the same time within rounding are put in order exactly, by
+whole numbers and by the infinitesimal shifts (`_untied`).
 
-Cost: O(a r) for the speeds, and a sort of the breakpoints laid out, about 256 for a test row at
-first. Where scores differ by more than 2**44 and cancel, many breakpoints count as tied, and
-telling them apart takes time for each.
+Cost: O(a r) for the speeds and the next breakpoint of each atom, and a sort of the breakpoints laid
+out, about 256 for a test row at first. Where scores differ by more than 2**44 and cancel, many
+breakpoints count as tied, and telling them apart takes time for each.
 """
 
 from __future__ import annotations
@@ -30,13 +32,15 @@ from gcfcp.solver.vertex import (
     Walk,
     along,
     exact_gaps,
-    noise_of,
+    noise_by_group,
     pick,
     put,
     resting_scores,
     snap,
 )
 
+_NEAREST = 32  # At first this many atoms are looked at: those whose next breakpoint is met first.
+_MORE = 4  # If a stretch was too short, the next one has this many times its atoms.
 _BLOCK = 256  # At first about this many breakpoints are laid out for each test row.
 _FEWEST = 4  # At least this many breakpoints of each moving atom are laid out, if it has them.
 _GROWTH = 8  # If a stretch was too short, the next one has this many times its breakpoints.
@@ -59,9 +63,9 @@ class Step:
 
 @dataclass(frozen=True)
 class _Ray:
-    """How the atoms move, for m test rows. Only the k atoms that move in some row are here."""
+    """How the atoms move, for m test rows. Only k atoms are here, which may differ by row."""
 
-    atoms: Ints  # (k,): Which atoms these are.
+    atoms: Ints  # (m, k): Which atoms these are.
     speed: Floats  # (m, k): The change of theta for a step of 1; 1.0 if the atom does not move.
     sign: Ints  # (m, k): 1 where theta rises, -1 where it falls.
     theta: Floats  # (m, k): Where theta starts.
@@ -70,6 +74,7 @@ class _Ray:
     left: Ints  # (m, k): How many breakpoints are on the way; 0 if the atom does not move.
     slack: Floats  # (m, k): A bound on the rounding in the step at which a breakpoint is met.
     turn: Floats  # (m,): The derivative turns once its gains add up to more than this.
+    beyond: Floats  # (m,): No atom that is not here is met before this step, whatever is rounded.
 
 
 @dataclass(frozen=True)
@@ -103,18 +108,18 @@ class _Course:
     cut: Bools  # (m,): The step ends before the derivative turns, where the stretch ends.
 
 
-def long_step(pieces: Pieces, walk: Walk, moving: Offenders, width: int = 0) -> Step:
+def long_step(pieces: Pieces, walk: Walk, moving: Offenders, level: int = 0) -> Step:
     """The step to the minimum of h on the ray of each test row's offender.
 
-    `width` breakpoints of each moving atom are laid out; 0 stands for the usual number. Test rows
-    for which that is too short take the step again with more.
+    Test rows for which too little was laid out take the step again on the next `level`, with more
+    atoms and more of their breakpoints.
     """
-    ray = _ray_of(pieces, walk, moving)
-    width = width or max(_FEWEST, _BLOCK // len(ray.atoms))
+    ray = _ray_of(pieces, walk, moving, _NEAREST * _MORE**level)
+    width = max(_FEWEST, _BLOCK * _GROWTH**level // ray.atoms.shape[1])
     stretch = _laid_out(pieces, ray, width)
     course = _course_of(ray, stretch)
     near = _near(ray, stretch, course)
-    again = _too_short(stretch, course, near)
+    again = _too_short(ray, stretch, course, near)
     if near is not None:
         ties = (course.turned & (near.sum(axis=1) > 1) & ~again & ~course.cut).nonzero()[0]
         if len(ties):
@@ -122,28 +127,32 @@ def long_step(pieces: Pieces, walk: Walk, moving: Offenders, width: int = 0) -> 
     found = _taken(ray, stretch, course, len(pieces.size))
     if again.any():
         rest = np.flatnonzero(again)
-        more = long_step(pieces, walk[rest], moving[rest], width * _GROWTH)
+        more = long_step(pieces, walk[rest], moving[rest], level + 1)
         found.turned[rest], found.passed[rest] = more.turned, more.passed
         found.entering[rest], found.index[rest] = more.entering, more.index
     return found
 
 
-def _ray_of(pieces: Pieces, walk: Walk, moving: Offenders) -> _Ray:
-    """The ray of each test row's offender. Cost: O(a r) for a test row."""
+def _ray_of(pieces: Pieces, walk: Walk, moving: Offenders, count: int) -> _Ray:
+    """The ray of each test row's offender, with the `count` atoms whose next breakpoint is met
+    first. Cost: O(a r) for a test row."""
     each, b, direction = np.arange(len(walk.at)), moving.position, moving.direction
     leaving = walk.basis[each, b]
-    speed = direction[:, None] * snap(walk.inverse[each, :, b] @ pieces.rows.T)
+    speed = (direction[:, None] * walk.inverse[each, :, b]) @ pieces.rows.T
     put(speed, walk.basis, 0.0)
     speed[each, leaving] = direction
-    moves = np.abs(speed) > ZERO
-    atoms = np.flatnonzero(moves.any(axis=0))
-    moves = moves[:, atoms]
-    speed = np.where(moves, speed[:, atoms], 1.0)
-    up, own = speed > 0, atoms == leaving[:, None]
     scores, infinite = resting_scores(pieces, walk)
-    theta = np.where(own, scores[each, b][:, None], along(pieces, walk, scores)[:, atoms])
+    theta = along(pieces, walk, scores)
+    theta[each, leaving] = scores[each, b]
+    ahead = walk.at - (speed < 0)
     # The leaving atom stands on a breakpoint already. On its way up, the next one is ahead.
-    ahead = walk.at[:, atoms] + np.where(up, own, -1)
+    ahead[each, leaving] += direction > 0
+    noise = noise_by_group(walk, scores)
+    atoms, beyond = _met_first(pieces, speed, theta, ahead, noise.sum(axis=1), count)
+    speed, ahead = snap(pick(speed, atoms)), pick(ahead, atoms)
+    moves = np.abs(speed) > ZERO
+    speed[~moves] = 1.0
+    up = speed > 0
     # t counts as lowered by an infinitesimal. So a derivative of zero counts as negative where
     # the ray lowers beta' Phi_test, and as positive elsewhere.
     lowers = direction * walk.c[each, b] < -ZERO
@@ -151,24 +160,54 @@ def _ray_of(pieces: Pieces, walk: Walk, moving: Offenders) -> _Ray:
         atoms=atoms,
         speed=speed,
         sign=np.where(up, 1, -1),
-        theta=theta,
-        far=along(pieces, walk, infinite)[:, atoms] if pieces.infinite.any() else None,
+        theta=pick(theta, atoms),
+        far=pick(along(pieces, walk, infinite), atoms) if pieces.infinite.any() else None,
         ahead=ahead,
         left=np.where(moves, np.where(up, pieces.size[atoms] - ahead, ahead + 1), 0),
-        slack=noise_of(pieces, walk, scores)[:, atoms] / np.abs(speed),
+        slack=np.matmul(pieces.rows[atoms], noise[:, :, None])[:, :, 0] / np.abs(speed),
         turn=-moving.derivative + np.where(lowers, moving.tolerance, -moving.tolerance),
+        beyond=beyond,
     )
+
+
+def _met_first(
+    pieces: Pieces, speed: Floats, theta: Floats, ahead: Ints, noise: Floats, count: int
+) -> tuple[Ints, Floats]:
+    """The `count` atoms of each test row whose next breakpoint is met first, (m, count), and the
+    first step at which any other atom may be met, (m,).
+
+    All atoms that move in some row are taken if there are not more, or if a score may be infinite.
+
+    - `speed`, `theta`, `ahead`: Those of all atoms, (m, a).
+    - `noise`: (m,): A bound on the rounding in any theta.
+    """
+    pace = np.abs(speed)
+    rests = pace <= ZERO
+    if count >= len(pieces.size) or pieces.infinite.any():
+        some = np.flatnonzero(~rests.all(axis=0))
+        return np.broadcast_to(some, (len(speed), len(some))), np.full(len(speed), np.inf)
+    # Where there is no breakpoint ahead, one of another atom is taken, and counts for nothing.
+    step = pieces.values.take(pieces.start + ahead, mode="clip")
+    step -= theta
+    np.abs(step, out=step)
+    step -= noise[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        step /= pace
+    step[rests | (ahead < 0) | (ahead >= pieces.size)] = np.inf
+    atoms = step.argpartition(count, axis=1)[:, : count + 1]
+    return atoms[:, :count], step[np.arange(len(step)), atoms[:, count]]
 
 
 def _laid_out(pieces: Pieces, ray: _Ray, width: int) -> _Stretch:
     """The next `width` breakpoints of each moving atom. Cost: O(k width) for a test row."""
     m, start, first = len(ray.left), pieces.start[ray.atoms], pieces.first[ray.atoms]
+    last = pieces.size[ray.atoms] - 1
     depth = np.arange(max(1, min(width, int(ray.left.max()))))
     known = depth < ray.left[:, :, None]
     index = np.where(known, ray.ahead[:, :, None] + ray.sign[:, :, None] * depth, 0)
     speed = ray.speed[:, :, None]
-    step = (pieces.values[start[:, None] + index] - ray.theta[:, :, None]) / speed
-    slope = first[:, None] + index
+    step = (pieces.values[start[:, :, None] + index] - ray.theta[:, :, None]) / speed
+    slope = first[:, :, None] + index
     gain = np.abs(speed) * (pieces.slopes[slope + 1] - pieces.slopes[slope])
     beyond = ~known
     leap = None
@@ -176,7 +215,7 @@ def _laid_out(pieces: Pieces, ray: _Ray, width: int) -> _Stretch:
     if ray.far is None:
         np.maximum(step, 0.0, out=step)
     else:
-        reaches = pieces.infinite[ray.atoms, None] & (index == pieces.size[ray.atoms, None] - 1)
+        reaches = pieces.infinite[ray.atoms][:, :, None] & (index == last[:, :, None])
         leap = np.maximum(np.rint((reaches - ray.far[:, :, None]) / speed / ZERO), 0.0)
         step[(step < 0) & (leap == 0)] = 0.0
         leap[beyond] = np.inf
@@ -204,7 +243,8 @@ def _course_of(ray: _Ray, stretch: _Stretch) -> _Course:
     stop = (running > ray.turn[:, None]).argmax(axis=1)[:, None]
     cut = np.zeros(len(turned), dtype=bool)
     course = _Course(order, stop, pick(order, stop), turned, cut)
-    if _GROWTH * order.size > _LONGEST_RAY and stretch.short.any():
+    complete = np.isposinf(ray.beyond).all()
+    if complete and _GROWTH * order.size > _LONGEST_RAY and stretch.short.any():
         return _cut_off(stretch, course)
     return course
 
@@ -244,11 +284,13 @@ def _near(ray: _Ray, stretch: _Stretch, course: _Course) -> Bools | None:
     return near
 
 
-def _too_short(stretch: _Stretch, course: _Course, near: Bools | None) -> Bools:
+def _too_short(ray: _Ray, stretch: _Stretch, course: _Course, near: Bools | None) -> Bools:
     """(m,): Breakpoints that are not laid out may be met before the step ends, or tie with it."""
-    if not stretch.short.any():
-        return np.zeros(len(course.turned), dtype=bool)
     step, chosen = stretch.step, course.chosen
+    end = pick(step, chosen) + pick(ray.slack, chosen // stretch.depth)
+    more: Bools = np.isfinite(ray.beyond) & (~course.turned | (ray.beyond <= end[:, 0]))
+    if not stretch.short.any():
+        return more
     if near is None:
         reach = pick(step, chosen)
     else:
@@ -259,7 +301,7 @@ def _too_short(stretch: _Stretch, course: _Course, near: Bools | None) -> Bools:
         early = (leap < there) | ((leap == there) & early)
     again = stretch.short.any(axis=1) & ~course.turned
     again |= (stretch.short & early).any(axis=1)
-    short: Bools = again & ~course.cut
+    short: Bools = more | (again & ~course.cut)
     return short
 
 
@@ -281,7 +323,8 @@ def _untied(
     """
     order, stop, group = course.order.copy(), course.stop.copy(), near[ties]
     own_shift = pieces.tie - along(pieces, walk[ties], pieces.tie[walk.basis[ties]])
-    shift = np.repeat(own_shift[:, ray.atoms] / ray.speed[ties], stretch.depth, axis=1)
+    own_shift = pick(own_shift, ray.atoms[ties])
+    shift = np.repeat(own_shift / ray.speed[ties], stretch.depth, axis=1)
     rank = np.argsort(order[ties], axis=1)
     first = np.min(np.where(group, rank, rank.shape[1]), axis=1, keepdims=True)
     rank = np.where(group, first, rank)
@@ -290,7 +333,7 @@ def _untied(
         member = np.flatnonzero(group[i])
         column = member // stretch.depth
         index, speed = stretch.index[row, member], ray.speed[row, column]
-        fine[i, member] = _ranks(pieces, walk, row, ray.atoms[column], index, speed)
+        fine[i, member] = _ranks(pieces, walk, row, ray.atoms[row, column], index, speed)
     order[ties] = np.lexsort((np.where(group, shift, 0.0), fine, rank))
     running = np.cumsum(pick(stretch.gain[ties], order[ties]), axis=1)
     stop[ties] = np.argmax(running > ray.turn[ties, None], axis=1)[:, None]
@@ -319,8 +362,8 @@ def _taken(ray: _Ray, stretch: _Stretch, course: _Course, atoms: int) -> Step:
     """Count the breakpoints before the one where the step ends. Cost: O(a + k depth) for a row."""
     m, chosen = len(course.stop), course.chosen
     row, place = np.nonzero(np.arange(course.order.shape[1]) < course.stop)
-    moved = row * atoms + ray.atoms[course.order[row, place] // stretch.depth]
+    moved = row * atoms + ray.atoms[row, course.order[row, place] // stretch.depth]
     passed = np.bincount(moved, minlength=m * atoms).reshape(m, atoms)
-    passed[:, ray.atoms] *= ray.sign
-    entering = ray.atoms[chosen[:, 0] // stretch.depth]
+    put(passed, ray.atoms, pick(passed, ray.atoms) * ray.sign)
+    entering = pick(ray.atoms, chosen // stretch.depth)[:, 0]
     return Step(course.turned, passed, entering, pick(stretch.index, chosen)[:, 0])

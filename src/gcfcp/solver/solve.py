@@ -16,7 +16,9 @@ These atoms are the basis. Every other atom knows how many of its scores lie bel
 multipliers y of the basis must lie between the slopes left and right of their scores. The worst
 offender moves along its ray and passes breakpoints of all atoms until the directional derivative
 turns (a long step). The breakpoint where it turns takes its place. If there is no such breakpoint,
-S* = +inf. The walk begins near the minimum of a smooth h (`start`).
+S* = +inf. The first walk, without a test point, begins near the minimum of a smooth h (`start`).
+Those of the test rows begin where it has ended, or at the optimum of a similar row: test rows are
+solved in rounds, and each starts from the nearest that is solved. S* does not depend on that.
 
 Why it is exact.
 - Ties in weight, such as (n+1)(1-alpha) an integer, are broken by lowering t by an infinitesimal:
@@ -56,6 +58,7 @@ O(|A+| r). Neither depends on n.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -85,7 +88,10 @@ from gcfcp.solver.walk import descend
 _LEVEL_RATIO = 128  # Each coarser level of the first solve keeps one breakpoint out of this many.
 _COARSEST = 1024  # On the coarsest level no atom has more breakpoints than this.
 EXCESS = 2.0**-10  # The part that is added to a weight where a little more than a bound is needed.
-_BATCH = 2**18  # Test rows are solved side by side up to this many memberships, rows x atoms x r.
+_BATCH = 2**20  # Test rows are solved side by side up to this many memberships, rows x atoms x r.
+_FIRST_ROUND = 16  # So many test rows start from the optimum without a test point.
+_NEARER = 0.7  # A walk starts elsewhere if that is within this part of the squared distance.
+_ROUNDS = 4  # Each further round solves so many times as many test rows as the one before.
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,7 @@ class Solution:
     """One threshold with what is known about it."""
 
     threshold: float  # The threshold S*.
-    pivots: int  # How many pivots the floats took from the optimum without a test point.
+    pivots: int  # How many pivots the floats took from where they started.
     bounded: bool  # If False, no finite threshold is valid, whatever the scores are.
     infinite_atoms: Bools  # (a,): The atoms whose own theta is at infinity in this solution.
     judged: bool  # The floats were unsure, and rational arithmetic decided.
@@ -119,6 +125,45 @@ class _Optima:
     judged: Bools  # (m,): The floats were unsure, and rational arithmetic decided.
 
 
+@dataclass(frozen=True)
+class _Starts:
+    """Optimal vertices from which the walks of test rows may start."""
+
+    basis: Ints  # (k, r): The basic atoms.
+    at: Ints  # (k, a): As in `Walk`.
+    u: Floats  # (k, r): t Phi_test of each, on the independent columns.
+
+    def nearest(self, u: Floats) -> Ints:
+        """The start whose u is nearest to each of these, (m,). Cost: O(m k r).
+
+        It is the first one, with u = 0, unless another one is nearer by far. Pivots are not saved
+        by going almost as far from there.
+        """
+        own = np.square(u).sum(axis=1)
+        distance = np.square(self.u).sum(axis=1) - 2 * (u @ self.u.T)  # Less |u|^2.
+        found: Ints = distance.argmin(axis=1)
+        return np.where(distance.min(axis=1) < (_NEARER - 1) * own, found, 0)
+
+    def and_of(self, optima: _Optima, t: Floats, rows: Floats) -> _Starts:
+        """These, and the optima of rows (m, r) that exist."""
+        some = optima.bounded
+        return _Starts(
+            np.concatenate([self.basis, optima.walk.basis[some]]),
+            np.concatenate([self.at, optima.walk.at[some]]),
+            np.concatenate([self.u, t[some, None] * rows[some]]),
+        )
+
+
+def _rounds(m: int) -> Iterator[Ints]:
+    """m test rows in rounds: 16 of them, then four times as many each. The order is mixed, so that
+    those of a round lie far from each other, and the same in every run."""
+    order = np.random.default_rng(0).permutation(m) if m > _FIRST_ROUND else np.arange(m)
+    size = _FIRST_ROUND
+    while len(order):
+        yield order[:size]
+        order, size = order[size:], size * _ROUNDS
+
+
 class Solver:
     """Thresholds of any atom from one coreset.
 
@@ -135,6 +180,8 @@ class Solver:
             rows = coreset.membership.astype(np.float64)
             self._span = snap(np.linalg.lstsq(self._pieces.rows, rows, rcond=None)[0])
         self._base = self._first_optimum()
+        none = np.zeros((1, len(self._columns)))
+        self._at_rest = _Starts(self._base.basis, self._base.at, none)
 
     def t_of(self, test: Floats) -> Floats:
         """t = (1 - alpha) w_test for these weights of the test point, in the units of `self.t`."""
@@ -204,13 +251,32 @@ class Solver:
         reduced, held = full[:, self._columns], self.holds(full)
         free = Solution(math.inf, 0, False, np.zeros(len(self._pieces.size), dtype=bool), False)
         solutions = [free] * len(full)
-        index = np.flatnonzero(held)
+        index = np.flatnonzero(held & ~self._too_heavy(full, weights))
         batch = max(1, _BATCH // (len(self._pieces.size) * len(self._columns)))
-        for i in range(0, len(index), batch):
-            part = index[i : i + batch]
-            for j, solution in zip(part, self._solve(reduced[part], weights[part]), strict=True):
-                solutions[j] = solution
+        starts, left = self._at_rest, len(index)
+        for chosen in _rounds(left):
+            part, left = index[chosen], left - len(chosen)
+            begin, found = starts.nearest(weights[part, None] * reduced[part]), starts
+            for i in range(0, len(part), batch):
+                some = part[i : i + batch]
+                optima = self._optima(reduced[some], weights[some], starts, begin[i : i + batch])
+                for k, solution in zip(some, self._solutions(optima, reduced[some]), strict=True):
+                    solutions[k] = solution
+                if left:  # There is another round, which may start from here.
+                    found = found.and_of(optima, weights[some], reduced[some])
+            starts = found
         return solutions
+
+    def _too_heavy(self, rows: Floats, t: Floats) -> Bools:
+        """Whether t exceeds what the scores of some group of each row (m, G) can balance, (m,).
+
+        The gradients of the atoms of a group add up to t, and none exceeds the last slope of its
+        f_A. So h is then unbounded, and no walk is needed to tell.
+        """
+        pieces = self._pieces
+        most = pieces.slopes[pieces.first + pieces.size] @ self.coreset.membership
+        room: Bools = t[:, None] > np.where(rows > 0, most * (1 + EXCESS), np.inf)
+        return np.asarray(room.any(axis=1))
 
     def highest(self, rows: Bools, weight: Floats) -> Floats:
         """The largest theta of each row (m, G) after a record is exchanged for the test record.
@@ -278,21 +344,20 @@ class Solver:
         number, far, _ = thetas(self._pieces, walk)
         return Evidence(number[0], gradient_of(self._pieces, walk)[0], np.abs(far[0]) > ZERO)
 
-    def _optima(self, rows: Floats, t: Floats) -> _Optima:
-        """Walk from the optimum without a test point to that of each row, and certify it.
+    def _optima(
+        self, rows: Floats, t: Floats, starts: _Starts | None = None, begin: Ints | None = None
+    ) -> _Optima:
+        """Walk to the optimum of each row (m, r), and certify it.
+
+        The walk of row i begins at the start begin[i], or at the optimum without a test point.
 
         The certificate says that multipliers are within their slopes and scores on their side of
         theta. Where floats cannot tell, rational arithmetic goes on from where they ended.
         """
-        pieces, base = self._pieces, self._base
-        m = len(rows)
-        walk = Walk(
-            np.repeat(base.basis, m, axis=0),
-            np.repeat(base.at, m, axis=0),
-            np.repeat(base.inverse, m, axis=0),
-            snap(rows @ base.inverse[0]),
-            t,
-        )
+        pieces, starts = self._pieces, starts or self._at_rest
+        begin = np.zeros(len(rows), dtype=np.int64) if begin is None else begin
+        walk = Walk(starts.basis[begin], starts.at[begin], np.empty(0), np.empty(0), t)
+        factorise(pieces, walk, rows)
         walk, pivots = descend(pieces, walk, rows)
         bounded = pivots >= 0
         judged = bounded & unsure(pieces, walk)
@@ -309,15 +374,13 @@ class Solver:
                 )
         return _Optima(walk, pivots, bounded, judged)
 
-    def _solve(self, rows: Floats, t: Floats) -> list[Solution]:
-        """S* of `rows`, (m, r), on the independent columns.
+    def _solutions(self, optima: _Optima, rows: Floats) -> list[Solution]:
+        """S* of `rows`, (m, r), on the independent columns, whose optima these are.
 
         Where c times the scores at infinity is not zero, the threshold is infinite. Elsewhere they
         cancel, and 0 may stand in their place.
         """
-        pieces = self._pieces
-        optima = self._optima(rows, t)
-        walk = optima.walk
+        pieces, walk = self._pieces, optima.walk
         infinite = resting_scores(pieces, walk)[1]
         scores = self.coreset.values[pieces.start[walk.basis] + pick(walk.at, walk.basis)]
         scores = np.where(infinite > 0, 0.0, scores)

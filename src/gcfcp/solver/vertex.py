@@ -91,14 +91,20 @@ def along(pieces: Pieces, walk: Walk, vector: Floats) -> Floats:
     return reached
 
 
-def noise_of(pieces: Pieces, walk: Walk, scores: Floats) -> Floats:
-    """A bound on the rounding in theta of every atom, where the basis rests on `scores`.
+def noise_by_group(walk: Walk, scores: Floats) -> Floats:
+    """(m, r): What each group of an atom adds to a bound on the rounding in its theta, where the
+    basis rests on `scores`.
 
     Rounding is proportional to a number down to the smallest normal number, and constant below.
     """
     sizes = np.abs(scores) + _SMALLEST_NORMAL
-    beta = np.matmul(np.abs(walk.inverse), sizes[:, :, None])[:, :, 0]
-    bound: Floats = _VALUE_TOLERANCE * (beta @ pieces.rows.T)
+    bound: Floats = _VALUE_TOLERANCE * np.matmul(np.abs(walk.inverse), sizes[:, :, None])[:, :, 0]
+    return bound
+
+
+def noise_of(pieces: Pieces, walk: Walk, scores: Floats) -> Floats:
+    """A bound on the rounding in theta of every atom, where the basis rests on `scores`."""
+    bound: Floats = noise_by_group(walk, scores) @ pieces.rows.T
     return bound
 
 

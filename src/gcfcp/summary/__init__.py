@@ -41,7 +41,7 @@ from gcfcp.summary.counts import (
     summary_from_counts,
     with_min_count,
 )
-from gcfcp.summary.disclosure import Disclosure
+from gcfcp.summary.disclosure import Disclosure, hidden_groups
 from gcfcp.summary.summary import BY, ClientSummary
 
 __all__ = [
@@ -58,6 +58,7 @@ __all__ = [
     "counted",
     "counts_of",
     "held_out",
+    "hidden_groups",
     "places_of",
     "possible_cells",
     "possible_groups",

@@ -147,14 +147,14 @@ def disclosure_of(summary: ClientSummary) -> Disclosure:
         absent=summary.absent,
         sites=tuple(name for name, _ in summary.members) if summary.groups.sites else (),
         by=summary.by,
-        hidden=_hidden(summary),
+        hidden=hidden_groups(summary),
         shape=None if summary.shape is None else summary.shape.fingerprint,
         grid=None if summary.grid is None else summary.grid.fingerprint,
         epsilon=None if summary.noise is None else summary.noise.epsilon,
     )
 
 
-def _hidden(summary: ClientSummary) -> tuple[str, ...]:
+def hidden_groups(summary: ClientSummary) -> tuple[str, ...]:
     """The groups that a summary by group hides, at some member at least."""
     if summary.by == "atom":
         return ()

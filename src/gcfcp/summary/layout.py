@@ -152,17 +152,20 @@ _KIND = b"S"
 _PLAIN, _WITH_SITES_OR_ABSENT, _BY_GROUP, _OF_A_ROUND, _ON_A_GRID = 1, 2, 3, 4, 5
 
 
-def encode(summary: ClientSummary) -> bytes:
-    """The bytes of a summary. The same data give the same bytes, in any order of the rows."""
+def encode(summary: ClientSummary, *, dated: bool = True) -> bytes:
+    """The bytes of a summary. The same data give the same bytes, in any order of the rows.
+
+    dated: Whether the round and the date are written, if there are any.
+    """
     if summary.noise is not None:
-        return _encode_noisy(summary)
+        return _encode_noisy(summary, dated)
     grid, sizes = summary.grid, np.diff(summary.start)
     parts = [sizes, summary.errors, summary.counts]
     if grid is not None:
         parts = [sizes, grid.place(summary.values), summary.counts]
     whole = np.concatenate(parts)
     width = max(1, -(-int(whole.max(initial=0)).bit_length() // 8))
-    version, header = _header(summary)
+    version, header = _header(summary, dated)
     header |= {"atoms": len(sizes), "centroids": len(summary.values), "width": width}
     body = (
         pack(summary.membership).tobytes()
@@ -172,19 +175,19 @@ def encode(summary: ClientSummary) -> bytes:
     return codec.pack(_KIND, version, header, body)
 
 
-def _encode_noisy(summary: ClientSummary) -> bytes:
+def _encode_noisy(summary: ClientSummary, dated: bool) -> bytes:
     """The bytes of a summary with noise, whose counts are signed and all there."""
     counts = summary.counts
     # One bit more than the number of the largest magnitude needs, for the sign.
     most = max(int(counts.max(initial=0)), -int(counts.min(initial=0)) - 1)
     width = most.bit_length() // 8 + 1
-    version, header = _header(summary)
+    version, header = _header(summary, dated)
     header |= {"atoms": len(summary.errors), "centroids": len(counts), "width": width}
     whole = counts.astype("<i8").view(np.uint8).reshape(-1, 8)[:, :width]
     return codec.pack(_KIND, version, header, pack(summary.membership).tobytes() + whole.tobytes())
 
 
-def _header(summary: ClientSummary) -> tuple[int, dict[str, Any]]:
+def _header(summary: ClientSummary, dated: bool) -> tuple[int, dict[str, Any]]:
     """The format version of a summary, and its header without the sizes of the body."""
     header: dict[str, Any] = {
         "client": summary.client,
@@ -203,19 +206,20 @@ def _header(summary: ClientSummary) -> tuple[int, dict[str, Any]]:
         "library": summary.library,
     }
     version, grid = _PLAIN, summary.grid
-    dated = summary.round is not None or summary.date is not None or grid is not None
+    day = {"round": summary.round, "date": summary.date} if dated else {"round": None, "date": None}
+    full = grid is not None or any(value is not None for value in day.values())
     if grid is None:
         header |= {"delta": summary.delta, "representative": summary.representative}
-    if summary.groups.sites or summary.absent or summary.by == "group" or dated:
+    if summary.groups.sites or summary.absent or summary.by == "group" or full:
         version = _WITH_SITES_OR_ABSENT
         header |= {"sites": list(summary.groups.sites), "absent": list(summary.absent)}
-    if summary.by == "group" or dated:
+    if summary.by == "group" or full:
         version = _BY_GROUP
         header |= {"by": summary.by, "shape": summary.shape and summary.shape.values}
         header["strangers"] = list(summary.strangers)
-    if dated:
+    if full:
         version = _OF_A_ROUND
-        header |= {"round": summary.round, "date": summary.date}
+        header |= day
     if grid is not None:
         version = _ON_A_GRID
         header["grid"] = grid.values

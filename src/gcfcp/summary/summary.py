@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from os import PathLike, fspath
@@ -178,7 +178,7 @@ class ClientSummary:
 
         The round and the date do not count: the same records in another round are the same records.
         """
-        return source_of(layout.encode(replace(self, round=None, date=None)))
+        return source_of(layout.encode(self, dated=False))
 
     def to_bytes(self) -> bytes:
         """The bytes of the summary. The same data give the same bytes, in any order of the rows."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _NULLS = ["NA", "N/A", "null", "None"]  # A CSV field with one of these texts, or none, is missing.
 _SMALL_FILE = 100 * 2**20  # In bytes. All rows of a CSV file up to this size decide its types.
+_DECISIVE_ROWS = 100_000  # So many rows decide the types of a larger CSV file.
+_PART = 2**22  # So many bytes of a file are searched at a time.
 _PARQUET_START = b"PAR1"  # Every Parquet file starts with these four bytes.
 _END = "\x00end"  # The name of a helper column. No real column has a zero byte in its name.
 
@@ -69,6 +71,8 @@ class Table:
         end = pl.LazyFrame({_END: [True]})
         finished = False
         with _unchanged(self), _reading(self.name):
+            if not self.parquet:
+                types = _types(self.path, columns, types)
             rows = _scan(self.path, self.parquet, types).select(*columns, pl.lit(None).alias(_END))
             marked = pl.concat([rows, end], how="diagonal_relaxed")
             for frame in marked.collect_batches(chunk_size=size, engine="streaming", lazy=True):
@@ -127,19 +131,48 @@ def _table(path: str, name: str) -> Table:
 
 
 def _scan(path: str, parquet: bool, types: dict[str, Any]) -> pl.LazyFrame:
-    """The file as a polars query that has not been run yet."""
+    """The file as a polars query that has not been run yet.
+
+    types: The types of the columns of a CSV file; the others are texts.
+    """
     import polars as pl
 
     if parquet:
         return pl.scan_parquet(path, glob=False)
-    small = os.path.getsize(path) <= _SMALL_FILE
     return pl.scan_csv(
-        path,
-        glob=False,
-        null_values=_NULLS,
-        schema_overrides=types,
-        infer_schema_length=None if small else 100_000,
+        path, glob=False, null_values=_NULLS, schema_overrides=types, infer_schema_length=0
     )
+
+
+def _types(path: str, columns: tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:
+    """The types of these columns of a CSV file: those given, and what polars makes of the others.
+
+    polars looks at all columns of a file to tell the type of one, which for 1,000 labels takes
+    longer than reading them. Without quotation marks in the file, the type of a column depends on
+    its own texts alone. So these are read first, and polars is asked about them.
+    """
+    import polars as pl
+
+    others = [name for name in columns if name not in given]
+    if not others:
+        return given
+    how_many = None if os.path.getsize(path) <= _SMALL_FILE else _DECISIVE_ROWS
+    if _has_quotes(path):
+        asked = pl.scan_csv(path, glob=False, null_values=_NULLS, infer_schema_length=how_many)
+        found = asked.collect_schema()
+    else:
+        texts = _scan(path, False, {}).select(*others, pl.lit("x").alias(_END))
+        if how_many is not None:
+            texts = texts.head(how_many)
+        written = texts.collect().write_csv().encode()
+        found = pl.read_csv(written, null_values=_NULLS, infer_schema_length=None).schema
+    return {**{name: found[name] for name in others}, **given}
+
+
+def _has_quotes(path: str) -> bool:
+    """Whether the file has a quotation mark anywhere."""
+    with open(path, "rb") as file:
+        return any(b'"' in part for part in iter(lambda: file.read(_PART), b""))
 
 
 @contextmanager

@@ -98,9 +98,9 @@ def _predicted(
     thresholds = predictor.thresholds(batch.membership)
     if by.labels:
         sets = predictor.predict_set(prediction, batch.membership, rng=rng)
-        sizes = sets.sum(axis=1)
-        places = np.nonzero(sets)[1]
-        flat = pl.Series(np.array(by.labels, dtype=object)[places].tolist(), dtype=pl.String)
+        sizes = np.count_nonzero(sets, axis=1)
+        places = np.flatnonzero(sets) % sets.shape[1]
+        flat = pl.Series(by.labels, dtype=pl.String).gather(places)
         row = np.repeat(np.arange(len(sets)), sizes)
         lists = (
             pl.DataFrame({"row": row, "set": flat}).group_by("row", maintain_order=True).agg("set")

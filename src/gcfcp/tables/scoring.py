@@ -67,6 +67,9 @@ class Scoring:
         The shape is (n,) for one prediction or score, (n, 2) for two quantiles, and (n, L) for the
         probabilities or scores of L labels.
         """
+        wanted = frame.select(self.columns)
+        if self.labels and len(set(wanted.dtypes)) == 1 and wanted.dtypes[0].is_float():
+            return wanted.to_numpy(order="c")
         columns = [_number_column(frame, c) for c in self.columns]
         if len(columns) == 1 and not self.labels:
             return columns[0]

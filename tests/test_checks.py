@@ -321,3 +321,20 @@ def test_masked_values_are_refused_wherever_an_array_is_taken():
 def test_text_is_shown_as_text():
     with pytest.raises(GCFCPError, match=re.escape("confidence='0.9' is not in (0, 1)")):
         gcfcp.merge_audits([audited()], alpha=0.1, confidence="0.9")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [(10, "0.1"), (5.0, "0.05"), (90, "0.1"), (1, ""), (1.2, ""), (-1, "")]
+)
+def test_an_alpha_in_percent_is_recognised(given: float, meant: str) -> None:
+    with pytest.raises(gcfcp.GCFCPError) as caught:
+        gcfcp.calibrate([summary()], given)
+    assert str(caught.value).startswith(f"alpha={given} is not in (0, 1)")
+    assert str(caught.value).endswith(f": did you mean {meant}?" if meant else "(0, 1)")
+
+
+def test_a_long_text_in_a_message_keeps_its_quotes() -> None:
+    assert checks.shown("0123456789abcdef" * 4) == "01234567.."
+    assert checks.shown("x" * 58) == repr("x" * 58)
+    assert checks.shown("x" * 200) == repr("x" * 56 + "..")
+    assert checks.shown(None) == "None"

@@ -387,10 +387,27 @@ def test_audits_of_something_else_are_refused() -> None:
         render(predictor, audited(["a", "b"], [0.9, 0.9]), {"FedCP": other})
     with pytest.raises(gcfcp.GCFCPError, match="without an audit"):
         render(predictor, None, {"FedCP": other})
+    strange = audited(["a", "c"], [0.9, 0.9])
+    with pytest.raises(gcfcp.GCFCPError, match=r"FedCP is of groups .*the predictor is for groups"):
+        render(predictor, audited(["a", "b"], [0.9, 0.9]), {"FedCP": strange})
     fine = audited(["a", "b"], [0.9, 0.9])
     with pytest.raises(gcfcp.GCFCPError, match="at most 5 can be drawn"):
         render(predictor, fine, {str(i): fine for i in range(6)})
     assert render(predictor, fine, {str(i): fine for i in range(5)})
+
+
+def test_audits_of_another_predictor_are_refused_with_both_fingerprints() -> None:
+    one, two = predictor_of(["a", "b"]), predictor_of(["a", "b"], scale=2.0)
+    found = audited(["a", "b"], [0.9, 0.9], predictor=two.fingerprint)
+    with pytest.raises(gcfcp.GCFCPError) as caught:
+        render(one, found)
+    assert str(caught.value) == (
+        f"the audit is of predictor {two.fingerprint[:8]}.., but the report is about predictor "
+        f"{one.fingerprint[:8]}..: give the predictor that was audited, or audit this one"
+    )
+    assert render(two, found)
+    # A baseline is another method, and so it is always of another predictor.
+    assert render(two, found, {"other": audited(["a", "b"], [0.9, 0.9], predictor="other")})
 
 
 EVIL = "<script>alert(1)</script>\"'&{{ 7*7 }}"
@@ -407,9 +424,7 @@ def test_names_from_files_are_text_and_nothing_else(tmp_path: Path) -> None:
     with pytest.warns(gcfcp.GCFCPWarning):
         calibration = gcfcp.calibrate([summary], alpha=0.005)
     predictor = gcfcp.Predictor("<b>own</b>", calibration)
-    found = merge_audits(
-        [audit(scores < 0.9, membership, groups=groups, client=EVIL, predictor=EVIL)], alpha=0.005
-    )
+    found = merge_audits([audit(scores < 0.9, membership, groups=groups, client=EVIL)], alpha=0.005)
     page = render(
         predictor, found, {EVIL: found}, gcfcp.plan([summary], 0.005), EVIL, date=EVIL, title=EVIL
     )

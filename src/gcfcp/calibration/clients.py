@@ -236,7 +236,7 @@ def _compared(value: Any) -> Any:
 
 def _shown(value: Any) -> str:
     """The value in a message."""
-    return f"{value.fingerprint[:8]}.." if isinstance(value, Shape) else f"{value!r:.60}"
+    return checks.shown(value.fingerprint if isinstance(value, Shape) else value)
 
 
 def out_of_range(s: ClientSummary, name: str) -> str | None:

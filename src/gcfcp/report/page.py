@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.resources import files
 
+from gcfcp import checks
 from gcfcp.audit import AuditReport
 from gcfcp.calibration import Plan
 from gcfcp.errors import GCFCPError
@@ -137,7 +138,11 @@ def _date(date: str | datetime | None) -> str:
 def _check_fit(
     predictor: Predictor, audit: AuditReport | None, others: Mapping[str, AuditReport]
 ) -> None:
-    """Refuse audits of other groups or of another alpha: the page would say what is not true."""
+    """Refuse audits of another predictor, of other groups or of another alpha.
+
+    The page would say what is not true. Audits that do not say which predictor they are of are let
+    in, and the page says so.
+    """
     if audit is None and others:
         raise GCFCPError(
             f"baselines {', '.join(others)} were given without an audit of the predictor to "
@@ -147,6 +152,12 @@ def _check_fit(
         raise GCFCPError(
             f"{len(others)} baselines were given, but at most {_SERIES - 1} can be drawn: leave "
             "some out"
+        )
+    if audit is not None and audit.predictor not in (None, predictor.fingerprint):
+        raise GCFCPError(
+            f"the audit is of predictor {checks.shown(audit.predictor)}, but the report is about "
+            f"predictor {checks.shown(predictor.fingerprint)}: give the predictor that was "
+            "audited, or audit this one"
         )
     named = {} if audit is None else {"the audit": audit}
     for name, report in [*named.items(), *others.items()]:

@@ -179,7 +179,7 @@ def test_an_audit_is_about_the_mixture_of_its_predictor(
     assert found["mixture_text"] == text
     assert found["mixture"] == {"a": 0.5, "b": 0.375, "c": 0.125}
     other = run("audit-merge", *files, "--json", "--mixture", "uniform").json
-    assert other["mixture_text"] == "uniform"
+    assert other["mixture_text"].startswith("every site counts the same; the promise")
     assert other["groups"] != found["groups"]
 
     for name in "abc":  # A baseline that says nothing of weights is compared under the same ones.

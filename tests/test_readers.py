@@ -73,3 +73,68 @@ def test_a_report_refuses_a_baseline_of_other_groups(
         f"gcfcp: CP is of groups {theirs}.., but the predictor is for groups {ours}..: audit with "
         "the predictor's groups\n",
     )
+
+
+# --- what a verdict says -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def empty_handed(sites: Path, run: Run) -> tuple[str, list[str]]:
+    """A predictor whose group "rare" has no finite threshold, and its audits."""
+    Path("groups.toml").write_text('all = "TRUE"\nrare = "age = 20"\n')
+    for name in "abc":
+        run("summarize", f"{name}.csv", "--groups", "groups.toml", "--client", name,
+            "-o", f"{name}.gcfcp")  # fmt: skip
+    assert (
+        run("calibrate", *(f"{n}.gcfcp" for n in "abc"), "--alpha", 0.02, "-o", "p.json").code == 0
+    )
+    for name in "abc":
+        run("audit", "p.json", f"{name}.csv", "--client", name, "-o", f"{name}.audit")
+    return "p.json", [f"{name}.audit" for name in "abc"]
+
+
+def test_a_promise_kept_by_giving_everything_is_called_so(
+    empty_handed: tuple[str, list[str]], run: Run
+) -> None:
+    file, files = empty_handed
+    shown = run("audit-merge", *files)
+    line = next(line for line in shown.out.splitlines() if line.strip().startswith("rare "))
+    assert "kept, but only by giving everything" in line
+    assert "100.0%" in line
+    assert (
+        "rare: 100.0% of its sets hold everything, and 100.0% have an infinite threshold; such a "
+        "set is never wrong and says nothing (gcfcp plan says what would help)"
+    ) in shown.out.splitlines()
+    groups = run("audit-merge", *files, "--json").json["groups"]
+    assert [(g["full"], g["infinite"], g["empty"]) for g in groups][1] == (1.0, 1.0, 0.0)
+    assert "everything" not in groups[0]["verdict"]
+    for name in "abc":  # A site that tells no small numbers says it all the same.
+        run("audit", file, f"{name}.csv", "--client", name, "-o", f"{name}.audit", "--force",
+            "--min-count", 5)  # fmt: skip
+    hidden = run("audit-merge", *files)
+    line = next(line for line in hidden.out.splitlines() if line.strip().startswith("rare "))
+    assert "kept, but only by giving everything" in line
+    assert "rare: all of its sets hold everything; such a set" in hidden.out
+
+
+def test_a_verdict_names_its_mixture_and_whether_it_was_promised(
+    audits: list[str], run: Run
+) -> None:
+    own = "mixture of the clients: the predictor's mixture (a 0.3333, b 0.3333, c 0.3333)"
+    assert own in run("audit-merge", *audits).out.splitlines()
+    other = run("audit-merge", *audits, "--mixture", "a=0.5,b=0.25,c=0.25").out.splitlines()
+    assert (
+        "mixture of the clients: weights that were given (a 0.5, b 0.25, c 0.25); the promise was "
+        "made for another mixture (a 0.3333, b 0.3333, c 0.3333)"
+    ) in other
+
+
+def test_coverage_is_shown_site_by_site_with_what_is_promised(audits: list[str], run: Run) -> None:
+    shown = run("audit-merge", *audits, "--sites").out
+    assert "Site by site: 95% confidence for all sites and groups together" in shown
+    assert "to a single site nothing is promised" in shown
+    rows = [
+        line.split() for line in shown.splitlines() if line.strip().startswith(("a ", "b ", "c "))
+    ]
+    assert [row[:2] for row in rows] == [[s, g] for s in "abc" for g in ("all", "old", "women")]
+    assert "Site by site" not in run("audit-merge", *audits).out

@@ -430,6 +430,14 @@ def test_the_audit_is_that_of_the_library(tmp_path: Path, name: str) -> None:
         assert found.covered[g] == (covered & membership[:, g]).sum()
     assert found.alpha == 0.2
     assert (found.size is None) == (name == "column")
+    assert found.sets is not None
+    limits = made.thresholds(membership)
+    groups = membership.astype(int)
+    assert found.sets.infinite.tolist() == (np.isinf(limits) @ groups).tolist()
+    if name == "thr":
+        sets = made.predict_set(data.select([f"proba_{x}" for x in LABELS]).to_numpy(), membership)
+        assert found.sets.full.tolist() == (sets.all(axis=1) @ groups).tolist()
+        assert found.sets.empty.tolist() == (~sets.any(axis=1) @ groups).tolist()
 
 
 def test_a_named_score_predicts_from_a_matrix_of_scores(tmp_path: Path) -> None:
@@ -522,8 +530,10 @@ def test_predictions_and_audits_of_a_table_are_those_of_its_site(tmp_path: Path)
             groups=SITES,
             client=name,
             set_size=ends[:, 1] - ends[:, 0],
+            thresholds=predictor.thresholds(matrix),
             alpha=0.1,
             predictor=predictor.fingerprint,
+            everything=predictor.gives_everything,
             share=predictor.share_of(name),
         )
 

@@ -290,6 +290,10 @@ def audit_merge(
         str | None,
         typer.Option("--round", metavar="TEXT", help="The round that all audits must belong to."),
     ] = None,
+    sites: Annotated[
+        bool,
+        typer.Option("--sites", help="Also print the coverage of each group at each single site."),
+    ] = False,
     output: Annotated[
         str | None,
         typer.Option("-o", "--output", help="A JSON file to write the result to."),
@@ -300,7 +304,8 @@ def audit_merge(
 ) -> None:
     """Say for every group whether the promise was kept.
 
-    The result names the mixture that it is about.
+    The result names the mixture that it is about, and says where the promise was kept only by sets
+    that hold everything.
     """
     import json
 
@@ -325,7 +330,7 @@ def audit_merge(
         if output != "-":
             console.show_json(report.to_dict())
     elif output != "-":
-        printing.show_report(report)
+        printing.show_report(report, sites)
 
 
 @app.command(

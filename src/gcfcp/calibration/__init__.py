@@ -35,7 +35,13 @@ from gcfcp.calibration.clients import (
     twin_text,
 )
 from gcfcp.calibration.correction import CORRECTIONS, Correction
-from gcfcp.calibration.guarantees import MEASURED, PAPER, PROVED, Guarantee
+from gcfcp.calibration.guarantees import (
+    EVERYTHING_GIVEN,
+    MEASURED,
+    PAPER,
+    PROVED,
+    Guarantee,
+)
 from gcfcp.calibration.mixture import Mixture
 from gcfcp.calibration.planning import Plan, plan
 from gcfcp.calibration.pooling import pool_of
@@ -48,6 +54,7 @@ from gcfcp.calibration.unseen import UnseenSite
 
 __all__ = [
     "CORRECTIONS",
+    "EVERYTHING_GIVEN",
     "MAX_ATOMS",
     "MEASURED",
     "MERGES",

@@ -359,6 +359,20 @@ def report(
             "option may be repeated."
         ),
     ] = None,
+    title: Annotated[str, typer.Option(help="The title of the page.")] = "Coverage report",
+    model: Annotated[
+        str | None, typer.Option(help="The name of the model, for the top of the page.")
+    ] = None,
+    owner: Annotated[
+        str | None, typer.Option(help="Who answers for it, for the top of the page.")
+    ] = None,
+    period: Annotated[
+        str | None,
+        typer.Option(
+            help="The time that the page is about, such as '2026, fourth quarter'; by default the "
+            "round of the audits."
+        ),
+    ] = None,
     mixture: AuditMixtureText = None,
     confidence: Confidence = 0.95,
     known_keys: AuditKeys = None,
@@ -367,8 +381,8 @@ def report(
 ) -> None:
     """Write a report as one HTML page.
 
-    It says what was promised and, if there are audits, what they found. The page needs no other
-    file and no network.
+    It says what was promised and, if there are audits, whether that was kept, where it was not, and
+    what was left out. The page needs no other file and no network.
     """
     import gcfcp
     from gcfcp.report import render
@@ -393,6 +407,10 @@ def report(
         others or None,
         _plan_for(loaded, given) if given else None,
         shlex.join(["gcfcp", *typed.get()]),
+        title=title,
+        model=model,
+        owner=owner,
+        period=period,
     )
     inputs.write(output, page.encode(), force)
     if output != "-":

@@ -29,7 +29,7 @@ from gcfcp.calibration import Plan
 from gcfcp.errors import GCFCPError
 from gcfcp.libraries import needs
 from gcfcp.prediction import Predictor
-from gcfcp.report import findings, sections
+from gcfcp.report import findings, head, sections, sites
 from gcfcp.report import numbers as num
 from gcfcp.report.parts import alpha_of
 from gcfcp.version import LIBRARY
@@ -46,6 +46,9 @@ def render(
     *,
     date: str | datetime | None = None,
     title: str = "Coverage report",
+    model: str | None = None,
+    owner: str | None = None,
+    period: str | None = None,
 ) -> str:
     """The report as the text of one HTML file.
 
@@ -59,6 +62,10 @@ def render(
     command: The command that the user ran; the page shows it.
     date: The date of the report, which is now if none is given.
     title: The title of the page.
+    model: The name of the model, for people. By default it is what the summaries say.
+    owner: Who answers for the model or for this report.
+    period: The time that the report is about, such as "2026, fourth quarter". By default it is the
+    round of the audit.
     """
     needs("jinja2", "reports", "cli")
     import jinja2
@@ -66,6 +73,7 @@ def render(
 
     others = dict(baselines or {})
     _check_fit(predictor, audit, others)
+    audit = None if audit is None else head.judged(predictor, audit)
     css, script = _template("report.css"), _template("report.js")
     environment = jinja2.Environment(
         autoescape=True,
@@ -80,6 +88,7 @@ def render(
         css=Markup(css),
         script=Markup(script),
         policy=_policy(css, script),
+        about=head.about(predictor, audit, _date(date), model=model, owner=owner, period=period),
         **_content(predictor, audit, others, plan),
         provenance=sections.provenance(predictor, audit, _date(date), command),
     )
@@ -95,9 +104,10 @@ def _content(
     """What the template shows, section by section, except for the provenance."""
     return {
         "promise": num.exact_percent(1 - alpha_of(predictor)),
-        "verdict": findings.verdict(predictor, audit, others),
-        "facts": findings.facts(predictor),
+        "verdict": head.verdict(predictor, audit, others),
+        "facts": head.facts(predictor),
         "audit": None if audit is None else findings.audited(predictor, audit, others),
+        "sites": sites.by_site(predictor, audit),
         "promises": sections.promises(predictor),
         "infinite": sections.infinite(predictor, plan),
         "thresholds": sections.thresholds(predictor),

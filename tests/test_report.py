@@ -391,7 +391,8 @@ def test_the_head_answers_what_a_compliance_officer_asks() -> None:
     head = Reader(page.split("<header>")[1].split("</header>")[0])
     for text in ("Admissions 2026", "Model admissions 4.2", "Owner Dr Weiss", "Period 2026, Q4"):
         assert text in head.text
-    assert "Mixture in proportion to the records, so that every record counts the same" in head.text
+    assert "Mixture in proportion to the records (clinic-00 35.8%, clinic-01 23.9%," in head.text
+    assert "The mixture of the clients: in proportion to the records, so that every" in head.text
     for question in ("What was promised", "Was it kept?", "Where not", "What was left out"):
         assert question in head.text
     assert "90% of the prediction intervals contain the true answer, on average" in head.text

@@ -28,6 +28,7 @@ from gcfcp.report.parts import (
     atoms_of,
     cells_of,
     every_group,
+    mixture_weights,
     mixture_words,
     sum_known,
 )
@@ -66,7 +67,7 @@ def about(
         ("Model", model or (recorded if isinstance(recorded, str) else None)),
         ("Owner", owner),
         ("Period", when),
-        ("Mixture", mixture_words(predictor)),
+        ("Mixture", mixture_weights(predictor)),
         ("Date of this page", date),
     ]
     return [{"what": what, "value": value} for what, value in pairs if value]
@@ -80,7 +81,7 @@ def verdict(
     Returns the tone (good, warn, bad or open), a sign, the headline, and the answers: a question
     with some lines each.
     """
-    promised = [_promise(predictor), f"The mixture: {mixture_words(predictor)}."]
+    promised = [_promise(predictor), f"The mixture of the clients: {mixture_words(predictor)}."]
     left = _left_out(predictor, audit)
     if audit is None:
         return {

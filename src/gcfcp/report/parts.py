@@ -84,16 +84,21 @@ def defined(predictor: Predictor) -> list[tuple[str, str]]:
 
 
 def mixture_words(predictor: Predictor) -> str:
-    """How much the clients count in the promise, as part of a sentence, with their weights.
+    """How much the clients count in the promise, as part of a sentence."""
+    return _MIXTURES[_mixture_kind(predictor)]
+
+
+def mixture_weights(predictor: Predictor) -> str:
+    """The same in fewer words, with the weight of each client if there are few.
 
     Weights that were given by name are recognised if they are those of the records.
     """
-    kind = _mixture_kind(predictor)
+    short = mixture_words(predictor).partition(",")[0]
     clients = predictor.recorded("clients")
     shares = [(str(c.get("client")), codec.number(c.get("share"))) for c in clients]
     known = [f"{name} {num.share(share)}" for name, share in shares if share is not None]
     listed = f" ({', '.join(known)})" if known and len(known) == len(shares) <= 6 else ""
-    return _MIXTURES[kind] + listed
+    return short + listed
 
 
 _MIXTURES = {

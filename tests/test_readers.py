@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import gcfcp
@@ -138,3 +139,62 @@ def test_coverage_is_shown_site_by_site_with_what_is_promised(audits: list[str],
     ]
     assert [row[:2] for row in rows] == [[s, g] for s in "abc" for g in ("all", "old", "women")]
     assert "Site by site" not in run("audit-merge", *audits).out
+
+
+# --- a group that matches nobody -----------------------------------------------------------------
+
+
+WOMEN = 'all = "TRUE"\nwomen = "sex = \'female\'"\n'
+
+
+def other_words(name: str, words: dict[str, str]) -> None:
+    """Let the column sex of a site hold other words."""
+    data = pl.read_csv(f"{name}.csv")
+    data.with_columns(pl.col("sex").replace(words)).write_csv(f"{name}.csv")
+
+
+def test_a_group_that_matches_nobody_is_named_with_the_values_that_occur(
+    sites: Path, run: Run
+) -> None:
+    Path("groups.toml").write_text(WOMEN)
+    for name in "abc":
+        other_words(name, {"F": "Female", "M": "Male"})
+        data = pl.read_csv(f"{name}.csv")["sex"].value_counts().rows_by_key("sex")
+        done = run("summarize", f"{name}.csv", "--groups", "groups.toml", "--client", name,
+                   "-o", f"{name}.gcfcp")  # fmt: skip
+        assert done.code == 0
+        assert f"warning: group 'women' (sex = 'female') has none of the records of {name}.csv" in (
+            done.err
+        )
+        assert f"'Female' ({data['Female'][0][0]})" in done.err
+        assert "'Female' differs from 'female' only in capitals or blanks" in done.err
+        # It is said at the site, and does not leave it.
+        assert b"Female" not in Path(f"{name}.gcfcp").read_bytes()
+    files = [f"{name}.gcfcp" for name in "abc"]
+    quiet = run("summarize", "a.csv", "--groups", "groups.toml", "--client", "a", "-o", "n.gcfcp",
+                "--absent", "women")  # fmt: skip
+    assert "none of the records" not in quiet.err
+    planned = run("plan", *files).out.splitlines()
+    rows = [line.split()[0] for line in planned if line.strip().startswith(("women ", "all "))]
+    assert rows == ["women", "all"]
+    assert "Female" not in run("plan", *files).out + run("inspect", "a.gcfcp").out
+    made = run("calibrate", *files, "-o", "p.json")
+    assert "women" in made.err
+    line = next(line for line in made.err.splitlines() if line.strip().startswith("women "))
+    assert "proved" not in line
+    assert "only by giving everything" in line
+    assert "warning: group 'women': no site has described a record of it" in made.err
+
+
+def test_a_plan_names_the_site_that_alone_lacks_a_group(sites: Path, run: Run) -> None:
+    Path("groups.toml").write_text('all = "TRUE"\nwomen = "sex = \'F\'"\n')
+    other_words("c", {"F": " F"})
+    for name in "abc":
+        done = run("summarize", f"{name}.csv", "--groups", "groups.toml", "--client", name,
+                   "-o", f"{name}.gcfcp")  # fmt: skip
+        assert ("' F'" in done.err) == (name == "c")
+    planned = run("plan", "a.gcfcp", "b.gcfcp", "c.gcfcp").out
+    assert "c has no record of group 'women' (sex = 'F'), which " in planned
+    assert (
+        "% of the records elsewhere belong to: ask the site how it writes these values" in planned
+    )

@@ -43,7 +43,7 @@ from gcfcp.calibration.guarantees import (
     Guarantee,
 )
 from gcfcp.calibration.mixture import Mixture
-from gcfcp.calibration.planning import Plan, plan
+from gcfcp.calibration.planning import GroupPlan, Plan, plan
 from gcfcp.calibration.pooling import pool_of
 from gcfcp.calibration.problem import MERGES, RULES, Problem, problem_of
 from gcfcp.calibration.reasons import AtomRecord, cells_of, public_reasons
@@ -66,6 +66,7 @@ __all__ = [
     "AtomRecord",
     "Calibration",
     "Correction",
+    "GroupPlan",
     "Guarantee",
     "Kind",
     "LargestShare",

@@ -12,7 +12,7 @@ from gcfcp.cli import console
 
 if TYPE_CHECKING:
     from gcfcp.audit import Audit, AuditReport, GroupAudit
-    from gcfcp.calibration import Calibration, Plan
+    from gcfcp.calibration import Calibration, GroupPlan, Plan
     from gcfcp.prediction import Predictor
     from gcfcp.shape import Shape
     from gcfcp.summary import ClientSummary
@@ -332,7 +332,7 @@ def show_plan(found: Plan) -> None:
         [
             [
                 g.group,
-                ("finite", "green") if g.finite else ("infinite", "bold red"),
+                _finite(g),
                 f"{g.records:,}",
                 f"{g.weight:.4f}",
                 f"{g.charge:.3g}" if math.isfinite(g.charge) else "",
@@ -340,7 +340,7 @@ def show_plan(found: Plan) -> None:
                 f"{g.least_alpha:.3g}",
                 "" if g.largest_client is None else f"{g.largest_client} {g.largest_share:.1%}",
             ]
-            for g in found.groups
+            for g in found.attention_first
         ],
         left=2,
         title=f"alpha {found.alpha:g}, {clients(len(found.clients))}",
@@ -362,10 +362,26 @@ def show_plan(found: Plan) -> None:
         console.lines(f"-> {advice}")
 
 
+def _finite(group: GroupPlan) -> console.Cell:
+    """Whether the threshold of a group will be finite."""
+    if group.nobody:
+        return "no records", "bold red"
+    return ("finite", "green") if group.finite else ("infinite", "bold red")
+
+
 def show_calibration(result: Calibration) -> None:
     """Print to standard error what a calibration promises, and how many thresholds are finite."""
+    from gcfcp.calibration import EVERYTHING_GIVEN
+
     show_guarantees([asdict(g) for g in result.guarantee], error=True)
     finite = sum(r.reason is None for r in result.atoms)
+    for g in result.guarantee:
+        if g.certified_status == EVERYTHING_GIVEN:
+            why = "" if g.records else "no site has described a record of it, so that "
+            console.note(
+                f"warning: group {g.group!r}: {why}no finite threshold would keep the promise; its "
+                "sets will hold everything (gcfcp plan says more)"
+            )
     console.note(f"promised {result.guarantee[0].promise}")
     console.note(
         f"{finite} of {len(result.atoms)} {result.by}s have a finite threshold; "

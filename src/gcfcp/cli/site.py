@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,7 +30,8 @@ from gcfcp.errors import GCFCPError
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-    from gcfcp.tables import Rows
+    from gcfcp.groups import Groups
+    from gcfcp.tables import Rows, Table
 
 
 @app.command(
@@ -177,6 +179,7 @@ def summarize(
             holdout_rng=drawn,
             progress=advance,
         )
+        _warn_of_unmatched(table, family, rows, absent or ())
     if by is None and making.by == "group" and shape is None and not as_json:
         console.note("by group, because min_count is above 1; --by atom describes combinations")
     for part in parts:
@@ -212,6 +215,22 @@ def _holdout(
         raise GCFCPError("--shape-part and the output are the same file: give two names")
     inputs.check_output(shape_part, force)
     return inputs.seeded(seed, "the holdout")
+
+
+def _warn_of_unmatched(
+    table: Table, groups: Groups, rows: Rows, absent: Sequence[str] = ()
+) -> None:
+    """Say which groups have no record here, and which values there are.
+
+    It is said on standard error, to whoever runs the command beside the data.
+    """
+    from gcfcp import tables
+
+    names = [name for name in rows.unmatched if name not in absent]
+    for sentence in tables.explain_unmatched(table, groups, names):
+        console.note(
+            f"warning: {sentence}. If the site cannot have such records, say --absent to summarize"
+        )
 
 
 def _finish(
@@ -372,6 +391,7 @@ def audit(
             round=round_,
             date=date,
         )
+        _warn_of_unmatched(table, loaded.groups, rows)
     text = f"{client}: {found.n:,} records were counted {printing.counted_in(found)}"
     values = printing.audit_values(found)
     _finish(output, found.to_bytes(), force, as_json, rows, values, text)

@@ -405,9 +405,16 @@ class Groups:
         parsed = zip(self.others, self.predicates, strict=True)
         return [parse(name, predicate) for name, predicate in parsed]
 
-    def _condition_of(self, name: str) -> str:
+    def condition_of(self, name: str) -> str:
         """The condition of a group, or the name of its column."""
         return self.conditions[self.names.index(name)] or name
+
+    def columns_of(self, name: str) -> tuple[str, ...]:
+        """The columns that decide who belongs to a group that is not a site."""
+        if self.predicates is None:
+            return (name,)
+        roots = self._expressions[self.others.index(name)].meta.root_names()
+        return tuple(dict.fromkeys(roots))
 
     def _check_columns(self, present: list[str]) -> None:
         """Raise an error if a group needs a column that is not among those present."""
@@ -447,7 +454,7 @@ class Groups:
             # A panic of polars derives from BaseException, and is a defect of polars. polars has
             # then printed lines of its own.
             raise GCFCPError(
-                f"group {name!r}: polars cannot evaluate {self._condition_of(name)!r:.100} "
+                f"group {name!r}: polars cannot evaluate {self.condition_of(name)!r:.100} "
                 f"({first_line(error)}): write the condition in another way"
             ) from None
         if column.dtype == pl.Boolean:

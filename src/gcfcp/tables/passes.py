@@ -11,8 +11,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 from gcfcp import checks
 from gcfcp.arrays import Bools
@@ -33,6 +35,7 @@ class Rows:
 
     read: int = 0
     dropped: int = 0
+    unmatched: tuple[str, ...] = ()  # The groups, sites apart, that none of them belongs to.
 
     @property
     def used(self) -> int:
@@ -86,7 +89,7 @@ def batches(
     # If no column is needed, the first one is read all the same: a frame without columns would
     # have no rows to count.
     wanted = tuple(dict.fromkeys((*columns, *groups.columns, *also))) or table.columns[:1]
-    rows = Rows()
+    rows, seen = Rows(), np.zeros(len(groups), dtype=np.bool_)
     first: tuple[int, str] | None = None
     said: list[str] = []
     for frame in table.batches(wanted, types):
@@ -102,6 +105,9 @@ def batches(
         complete = frame if gaps is None else frame.filter(~gaps)
         membership, warned = _membership(groups, complete, site)
         said += warned
+        seen |= membership.any(axis=0)
+        empty = tuple(name for name, any_ in zip(groups.others, seen, strict=False) if not any_)
+        rows = replace(rows, unmatched=empty)
         where = f"{table.name}, rows {start + 1:,} to {rows.read:,}" if start else table.name
         yield Batch(complete, membership, rows, where)
     if first is not None and missing == "error":

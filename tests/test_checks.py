@@ -229,8 +229,8 @@ def test_scores_are_numbers_or_infinity():
     assert checks.scores("scores", [1, 2.5, math.inf]).tolist() == [1.0, 2.5, math.inf]
     masked = np.ma.MaskedArray([1.0, 2.0], mask=[False, True])
     for wrong, why in (
-        ([1.0, math.nan], "1 of 2 scores are NaN, the first at position 1"),
-        ([-math.inf, 1.0, -math.inf], "2 of 3 scores are -inf, the first at position 0"),
+        ([1.0, math.nan], "1 of 2 scores are NaN, the first in row 2"),
+        ([-math.inf, 1.0, -math.inf], "2 of 3 scores are -inf, the first in row 1"),
         (masked, "1 of 2 scores are NaN"),
         ([None, 1.0], "scores are NaN"),
         (["1"], "cannot be read as numbers"),
@@ -240,7 +240,7 @@ def test_scores_are_numbers_or_infinity():
     ):
         with pytest.raises(GCFCPError, match=why):
             checks.scores("scores", wrong)
-    with pytest.raises(GCFCPError, match="position 11"):
+    with pytest.raises(GCFCPError, match="row 12"):
         checks.refuse_unusable("scores", np.array([0.0, math.nan]), 10)
 
 

@@ -198,3 +198,112 @@ def test_a_plan_names_the_site_that_alone_lacks_a_group(sites: Path, run: Run) -
     assert (
         "% of the records elsewhere belong to: ask the site how it writes these values" in planned
     )
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def summarised(run: Run, file: str, *more: object) -> Ran:
+    return run("summarize", file, "--groups", "groups.toml", "--client", "a", "-o", "x.gcfcp",
+               "--force", *more)  # fmt: skip
+
+
+@pytest.mark.parametrize(("separator", "written"), [(";", ";"), ("\t", "tab"), ("\t", "\\t")])
+def test_other_separators_are_named_and_can_be_given(
+    sites: Path, run: Run, separator: str, written: str
+) -> None:
+    pl.read_csv("a.csv").write_csv("s.csv", separator=separator)
+    done = summarised(run, "s.csv")
+    assert done.code == 1
+    assert "s.csv has one column, 'id" in done.err
+    assert f"--separator {'tab' if separator == chr(9) else repr(separator)}" in done.err
+    assert summarised(run, "a.csv").code == 0
+    expected = Path("x.gcfcp").read_bytes()
+    assert summarised(run, "s.csv", "--separator", written).code == 0
+    assert Path("x.gcfcp").read_bytes() == expected
+    assert "is not one character" in summarised(run, "s.csv", "--separator", "ab").err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("y,prediction\n1,2\n".encode("utf-16"), "odd.csv is written in UTF-16: save it as CSV"),
+        ("y,prediction\n1,2\n".encode("utf-16-le"), "odd.csv is written in UTF-16: save it as"),
+        (
+            b"PK\x03\x04rest",
+            "odd.csv is an Excel workbook or another archive, and not a table: save",
+        ),
+        (b"\xd0\xcf\x11\xe0rest", "odd.csv is an Excel workbook"),
+        (b"y,prediction,age,sex\n1,2,3,\xe9\n", "odd.csv is not written in UTF-8: save it as CSV"),
+        (
+            b"y,prediction,age,sex\nabc,2,3,F\n",
+            "odd.csv: column 'y' holds the text 'abc' where a number has to be: correct it, or",
+        ),
+        (
+            b'y,prediction,age,sex\n"1,5",2,3,F\n',
+            "odd.csv: column 'y' holds the text '1,5' where a number has to be: write 1.5 with a",
+        ),
+        (
+            b"y,prediction,age,sex\n1,2,3,F\n1,2,old,F\n",
+            "odd.csv: group 'old': cannot compare string with numeric type (i32); column 'age' "
+            "holds the text 'old'",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_read_says_why_and_what_to_do(
+    sites: Path, run: Run, content: bytes, message: str
+) -> None:
+    Path("odd.csv").write_bytes(content)
+    done = summarised(run, "odd.csv")
+    assert done.code == 1
+    assert done.err.startswith(f"gcfcp: {message}")
+    assert len(done.err.splitlines()) == 1
+
+
+def test_text_in_a_numeric_column_of_parquet_names_column_and_file(sites: Path, run: Run) -> None:
+    pl.read_csv("a.csv").with_columns(pl.col("y").cast(str)).write_parquet("odd.parquet")
+    done = summarised(run, "odd.parquet")
+    assert done.err.startswith("gcfcp: odd.parquet: column 'y' has the type String, but the score")
+
+
+def test_predictions_are_not_written_under_the_name_of_another_format(
+    predictor: str, run: Run
+) -> None:
+    done = run("predict", predictor, "a.csv", "-o", "p.xlsx")
+    assert (done.code, done.err) == (
+        1,
+        "gcfcp: p.xlsx would be CSV under another name, because .xlsx is not written: give a name "
+        "that ends in .csv or .parquet\n",
+    )
+    assert not Path("p.xlsx").exists()
+
+
+def test_a_column_that_needs_quotes_is_named_with_them(sites: Path, run: Run) -> None:
+    pl.read_csv("a.csv").rename({"age": "education-num"}).write_csv("e.csv")
+    Path("groups.toml").write_text('high = "education-num >= 13"\n')
+    hint = '; write "education-num" in double quotes: \'"education-num" >= 13\'\n'
+    assert summarised(run, "e.csv").err.endswith(hint)
+    groups = gcfcp.Groups({"high": "education-num >= 13"})
+    with pytest.raises(gcfcp.GCFCPError, match='write "education-num" in double quotes'):
+        groups.membership({"education-num": [13, 9]})
+    Path("groups.toml").write_text("high = '\"education-num\" >= 13'\n")
+    assert summarised(run, "e.csv").code == 0
+
+
+def test_rows_are_counted_from_one_through_the_whole_file(sites: Path, run: Run) -> None:
+    Path("groups.toml").write_text('all = "TRUE"\n')
+    p = pl.DataFrame({"y": ["0"] * 9, "proba_0": [1.0] * 9, "proba_1": [0.0] * 9})
+    p[7, "proba_0"] = 0.5
+    p.write_csv("p.csv")
+    assert "p.csv: probabilities of row 8 sum to 0.5" in summarised(run, "p.csv").err
+
+
+def test_an_alpha_that_is_a_coverage_or_a_percentage_is_asked_about(
+    summaries: list[str], run: Run
+) -> None:
+    warned = run("calibrate", *summaries, "--alpha", 0.9, "-o", "p.json")
+    assert warned.code == 0
+    assert "warning: alpha=0.9 lets 0.9 of the outcomes be missed: did you mean 0.1?" in warned.err
+    refused = run("calibrate", *summaries, "--alpha", 10, "-o", "q.json")
+    assert refused.code == 1
+    assert refused.err.endswith(": did you mean 0.1?\n")

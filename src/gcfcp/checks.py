@@ -230,13 +230,13 @@ def scores(name: str, values: Any) -> Floats:
 def refuse_unusable(name: str, values: Floats, offset: int = 0) -> None:
     """Raise an error if any of these scores is NaN or -inf, which no score can be.
 
-    offset: How many records came before these, so that the message gives a position among all.
+    offset: How many records came before these, so that the message counts the rows of all.
     """
     for what, wrong in (("NaN", np.isnan(values)), ("-inf", values == -np.inf)):
         if wrong.any():
             raise GCFCPError(
-                f"{np.count_nonzero(wrong)} of {len(values)} {name} are {what}, the first at "
-                f"position {offset + int(wrong.argmax())}: a score is a number or +inf; correct "
+                f"{np.count_nonzero(wrong)} of {len(values)} {name} are {what}, the first in "
+                f"row {offset + int(wrong.argmax()) + 1}: a score is a number or +inf; correct "
                 "these records or leave them out"
             )
 

@@ -80,6 +80,14 @@ class Correction(StrEnum):
 Data = Annotated[
     str, typer.Argument(metavar="DATA", help="A CSV or Parquet file; - reads standard input.")
 ]
+Separator = Annotated[
+    str,
+    typer.Option(
+        "--separator",
+        metavar="CHARACTER",
+        help="What stands between the fields of a CSV file: a comma, ';' or tab.",
+    ),
+]
 Summaries = Annotated[
     list[str],
     typer.Argument(

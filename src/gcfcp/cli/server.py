@@ -69,6 +69,7 @@ def plan(
     """
     import gcfcp
 
+    _warn_of_alpha(alpha)
     loaded = inputs.load_summaries(summaries, known_keys, aggregate, round, skip_bad)
     found = gcfcp.plan(
         loaded.summaries,
@@ -152,6 +153,7 @@ def shape(
     import gcfcp
 
     inputs.check_output(output, force, as_json)
+    _warn_of_alpha(alpha)
     loaded = inputs.load_summaries(summaries, known_keys, aggregate, round, skip_bad)
     made = gcfcp.fit_shape(
         loaded.summaries, alpha, loaded.mixture(mixture), aggregates=loaded.aggregates
@@ -221,6 +223,7 @@ def calibrate(
     inputs.check_output(output, force, as_json)
     if not as_json:
         console.check_tables()
+    _warn_of_alpha(alpha)
     loaded = inputs.load_summaries(summaries, known_keys, aggregate, round, skip_bad)
     result = gcfcp.calibrate(
         loaded.summaries,
@@ -450,6 +453,15 @@ def verify(
         when = "".join(f", {what} {one[what]}" for what in ("round", "date") if one[what])
         console.lines(
             f"{one['file']}: {one['kind']} of {one['n']:,} records{when}, signed by {one['client']}"
+        )
+
+
+def _warn_of_alpha(alpha: float) -> None:
+    """Say so if alpha looks like the coverage that somebody wants."""
+    if 0.5 < alpha < 1:
+        console.note(
+            f"warning: alpha={alpha:g} lets {alpha:.3g} of the outcomes be missed: did you mean "
+            f"{1 - alpha:.3g}?"
         )
 
 

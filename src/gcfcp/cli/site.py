@@ -23,6 +23,7 @@ from gcfcp.cli.options import (
     Representation,
     ScoreName,
     Seed,
+    Separator,
     app,
 )
 from gcfcp.errors import GCFCPError
@@ -120,6 +121,7 @@ def summarize(
         str | None,
         typer.Option(metavar="DAY", help="The day of the summary, such as 2026-11-17."),
     ] = None,
+    separator: Separator = ",",
     missing: MissingRows = Missing.ERROR,
     seed: Seed = None,
     randomize: Annotated[
@@ -153,7 +155,10 @@ def summarize(
         parameters["randomized"] = randomize
     if score is ScoreName.RAPS:
         parameters |= {"lam": lam, "k_reg": k_reg}
-    with tables.open_table(data) as table, console.progress(f"reading {data}") as advance:
+    with (
+        tables.open_table(data, separator) as table,
+        console.progress(f"reading {data}") as advance,
+    ):
         scoring = tables.scoring(table, None if score is None else score.value, **parameters)
         making = Making(
             groups=family,
@@ -309,6 +314,7 @@ def predict(
             help="The site that the rows are from, if the groups have one group for each site.",
         ),
     ] = None,
+    separator: Separator = ",",
     missing: MissingRows = Missing.ERROR,
     seed: Seed = None,
     escape_formulas: Annotated[
@@ -327,7 +333,10 @@ def predict(
 
     inputs.check_output(output, force, as_json)
     loaded = inputs.load_predictor(predictor)
-    with tables.open_table(data) as table, console.progress(f"reading {data}") as advance:
+    with (
+        tables.open_table(data, separator) as table,
+        console.progress(f"reading {data}") as advance,
+    ):
         rows = tables.predict_table(
             table,
             loaded,
@@ -366,6 +375,7 @@ def audit(
         str | None,
         typer.Option(metavar="YYYY-MM-DD", help="The day of the audit, which is written to it."),
     ] = None,
+    separator: Separator = ",",
     missing: MissingRows = Missing.ERROR,
     seed: Seed = None,
     force: Force = False,
@@ -379,7 +389,10 @@ def audit(
 
     inputs.check_output(output, force, as_json)
     loaded = inputs.load_predictor(predictor)
-    with tables.open_table(data) as table, console.progress(f"reading {data}") as advance:
+    with (
+        tables.open_table(data, separator) as table,
+        console.progress(f"reading {data}") as advance,
+    ):
         found, rows = tables.audit_table(
             table,
             loaded,

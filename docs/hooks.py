@@ -4,7 +4,6 @@
 |------------------------------------------|--------------------------------------------------|
 | `$...$`, a paragraph `$$...$$`           | MathML, which browsers draw without a script     |
 | `<!-- figure: NAME -->`                  | docs/figures/NAME.svg, in the page               |
-| `<!-- command line -->`                  | every command, from the typer application        |
 | `<!-- docstring: gcfcp.codec -->`        | the docstring of a module                        |
 | `<!-- symbols -->`                       | the tables of symbols of all modules' docstrings |
 | `<!-- rooms -->`                         | the rooms of docs/figures/architecture.toml      |
@@ -16,7 +15,6 @@ If something that a page names does not exist, there is a warning, which stops a
 from __future__ import annotations
 
 import ast
-import html
 import importlib
 import logging
 import re
@@ -120,57 +118,6 @@ def _figure(name: str) -> str:
     return f'<figure class="gcfcp">{" ".join(svg.split())}</figure>'
 
 
-# --- the command line --------------------------------------------------------------------------
-
-
-def _command_line(_: str) -> str:
-    """All commands of gcfcp in Markdown, from the typer application itself."""
-    import typer
-
-    from gcfcp.cli.entry import app
-
-    command = typer.main.get_command(app)
-    context = command.context_class(command, info_name="gcfcp")
-    pages = []
-    for name in command.list_commands(context):
-        sub = command.get_command(context, name)
-        pages.append(_command(sub, sub.context_class(sub, info_name=name, parent=context)))
-    return "\n\n".join(pages)
-
-
-def _command(command: Any, context: Any) -> str:
-    """One command: what it does, how it is called, its arguments and options, an example."""
-    usage = " ".join(command.get_usage(context).removeprefix("Usage: ").split())
-    parts = [f"## gcfcp {command.name}", _paragraphs(command.help), f"```text\n{usage}\n```"]
-    rows = []
-    for param in command.get_params(context):
-        record = param.get_help_record(context)
-        if record is not None:
-            name, meaning = (html.escape(_line(text)).replace("|", "&#124;") for text in record)
-            rows.append(f"| <code>{name}</code> | {meaning} |")
-    if rows:
-        parts.append("| argument or option | meaning |\n|---|---|\n" + "\n".join(rows))
-    if command.epilog:
-        parts.append(_example(command.epilog))
-    return "\n\n".join(parts)
-
-
-def _paragraphs(text: str | None) -> str:
-    """The text with each paragraph on one line."""
-    return "\n\n".join(" ".join(p.split()) for p in (text or "").split("\n\n"))
-
-
-def _example(epilog: str) -> str:
-    """The text below a command, with its example as a block of code."""
-    text = " ".join(epilog.split())
-    head, found, example = text.partition("Example: ")
-    return f"{head}Example:\n\n```text\n{example}\n```" if found else text
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
-
-
 # --- docstrings --------------------------------------------------------------------------------
 
 
@@ -217,7 +164,6 @@ def _results(name: str) -> str:
 
 _DIRECTIVES: dict[str, Callable[[str], str]] = {
     "figure": _figure,
-    "command line": _command_line,
     "docstring": _docstring,
     "symbols": _symbols,
     "rooms": _rooms,

@@ -105,9 +105,10 @@ def shapes() -> dict[str, str]:
 
 
 def audits() -> dict[str, gcfcp.Audit]:
-    """Audits: with counts only, with set sizes, with a min_count, with a share, with a round."""
+    """Audits: with counts only, with sizes, a min_count, a share, a round, or full sets."""
     scores, membership = _rows(20)
     groups = gcfcp.Groups(["all", "f", "old"])
+    size = np.where(scores < 0.5, 1, 2)
     return {
         "plain": gcfcp.audit(scores < 0.9, membership, groups=groups, client="a"),
         "sizes": gcfcp.audit(
@@ -120,7 +121,14 @@ def audits() -> dict[str, gcfcp.Audit]:
         "round": gcfcp.audit(
             scores < 0.9, membership, groups=groups, client="a", round="r", date="2026-11-17"
         ),
-    }
+        "sets": gcfcp.audit(
+            scores < 0.9, membership, groups=groups, client="a", set_size=size,
+            labels=2, thresholds=np.where(scores < 0.2, np.inf, 0.5), everything=[0, 0, 1],
+        ),
+        "everything": gcfcp.audit(
+            scores < 0.9, membership, groups=groups, client="a", min_count=4, everything=[0, 1, 0]
+        ),
+    }  # fmt: skip
 
 
 GROUPS = {

@@ -14,8 +14,18 @@ from scipy import stats
 
 import gcfcp
 from gcfcp import codec
-from gcfcp.audit import BROKEN, KEPT, NO_TARGET, UNKNOWN, Audit, Counts, count, publish
-from gcfcp.audit.coverage import verdict
+from gcfcp.audit import (
+    BROKEN,
+    GIVEN_EVERYTHING,
+    KEPT,
+    NO_TARGET,
+    UNKNOWN,
+    Audit,
+    Counts,
+    count,
+    publish,
+    verdict,
+)
 from gcfcp.bounds import lower_bound
 
 GROUPS = gcfcp.Groups(["all", "a", "b"])
@@ -64,8 +74,17 @@ def test_counts_add_up_in_any_order(seed: int, n: int, cut: int) -> None:
     size = rng.integers(0, 9, n)
     cut = min(cut, n)
 
+    limits = np.where(rng.random(n) < 0.3, np.inf, 1.0)
+
     def part(rows_of: slice) -> Counts:
-        return count(covered[rows_of], rows[rows_of], groups=GROUPS, set_size=size[rows_of])
+        return count(
+            covered[rows_of],
+            rows[rows_of],
+            groups=GROUPS,
+            set_size=size[rows_of],
+            labels=9,
+            thresholds=limits[rows_of],
+        )
 
     whole = publish(part(slice(None)), groups=GROUPS, client="x")
     first, second = part(slice(0, cut)), part(slice(cut, None))
@@ -105,6 +124,173 @@ def test_unbounded_sets_make_the_mean_infinite_and_are_counted() -> None:
     assert record.mean_size == math.inf
     assert record.unbounded == 1
     assert record.mean_bounded_size == 2.0
+
+
+# --- Sets that say nothing -----------------------------------------------------------------------
+
+
+def nothing(client: str = "x", n: int = 900, **options: object) -> Audit:
+    """In group a every set is full, in b the last tenth is empty, and two labels are all."""
+    rows = np.column_stack([np.ones(n, bool), np.arange(n) < n // 3, np.arange(n) >= n // 3])
+    size = np.where(rows[:, 1], 2, 1)
+    size[-n // 10 :] = 0
+    limits = np.where(rows[:, 1], np.inf, 0.5)
+    fields = {"labels": 2, "thresholds": limits, "set_size": size} | options
+    return gcfcp.audit(size > 0, rows, groups=GROUPS, client=client, **fields)
+
+
+def test_sets_that_say_nothing_are_counted() -> None:
+    found = nothing()
+    assert found.sets is not None
+    assert [a.tolist() for a in found.sets.arrays] == [[300, 300, 0], [90, 0, 90], [300, 300, 0]]
+    assert Audit.from_bytes(found.to_bytes()) == found
+    for group, full, empty in zip(
+        gcfcp.merge_audits([found], alpha=0.3).groups, (1 / 3, 1, 0), (0.1, 0, 0.15), strict=True
+    ):
+        assert (group.full, group.infinite) == (pytest.approx(full), pytest.approx(full))
+        assert group.empty == pytest.approx(empty)
+    # A full set may have a finite threshold, and without the number of labels none is full.
+    assert nothing(thresholds=None).sets.infinite is None
+    assert nothing(thresholds=None).sets.full.tolist() == [300, 300, 0]
+    assert nothing(thresholds=None, labels=None).sets is None
+    assert nothing(set_size=None, labels=None).sets.full is None
+    point = gcfcp.audit([1], [[1, 0, 0]], groups=GROUPS, client="x", set_size=[0], thresholds=[0])
+    assert point.sets is not None
+    assert point.sets.empty.tolist() == [0, 0, 0]  # It is an interval of one point.
+
+
+def test_a_promise_that_is_kept_by_full_sets_is_not_just_kept() -> None:
+    groups = gcfcp.merge_audits([nothing()], alpha=0.3).groups
+    assert [g.verdict for g in groups] == [KEPT, GIVEN_EVERYTHING, KEPT]
+    assert str(gcfcp.merge_audits([nothing()], alpha=0.3)).count(GIVEN_EVERYTHING) == 1
+    # The mixture decides how many sets are full, and what one client did not count is not known.
+    plain = gcfcp.audit(
+        np.ones(900), np.tile([[1, 1, 0]], (900, 1)), groups=GROUPS, client="y",
+        set_size=np.ones(900), labels=2,
+    )  # fmt: skip
+    for share, verdict_ in ((0.95, GIVEN_EVERYTHING), (0.3, KEPT)):
+        merged = gcfcp.merge_audits([nothing(), plain], {"x": share, "y": 1 - share}, alpha=0.3)
+        weight = share / 3
+        assert merged.groups[1].full == pytest.approx(weight / (weight + 1 - share))
+        assert merged.groups[1].infinite is None
+        assert merged.groups[1].verdict == verdict_
+    unbounded = nothing(labels=None, thresholds=None, set_size=np.full(900, np.inf))
+    groups = gcfcp.merge_audits([unbounded], alpha=0.05).groups
+    assert [g.full for g in groups] == [1.0, 1.0, 1.0]
+    assert groups[1].verdict == GIVEN_EVERYTHING
+
+
+def test_verdicts_of_full_sets() -> None:
+    assert verdict(0.9, 1.0, 0.1, 0.05, given=0.9) == GIVEN_EVERYTHING
+    assert verdict(0.9, 1.0, 0.1, 0.05, given=0.89) == KEPT
+    assert verdict(0.7, 1.0, 0.1, 0.05, given=1.0) == UNKNOWN
+    assert verdict(0.7, 1.0, 0.1, 0.05, everything=True) == GIVEN_EVERYTHING
+    assert verdict(0.7, 0.8, 0.1, 0.05, 1.0, everything=True) == BROKEN
+    assert verdict(0.9, 1.0, None, None, 1.0, everything=True) == NO_TARGET
+
+
+def test_with_a_min_count_only_what_the_predictor_tells_is_said() -> None:
+    """The bytes are the same whatever the sizes and thresholds of the records are."""
+    flags = [False, True, False]
+    found = nothing(min_count=5, everything=flags)
+    assert found.sets is None
+    other = nothing(min_count=5, everything=flags, set_size=None, labels=None, thresholds=None)
+    assert found.to_bytes() == gcfcp.Audit.from_bytes(found.to_bytes()).to_bytes()
+    assert found.told is not None
+    assert other.told is not None
+    assert found.to_bytes() == other.to_bytes()
+    groups = gcfcp.merge_audits([found], alpha=0.3).groups
+    assert [g.verdict for g in groups] == [KEPT, GIVEN_EVERYTHING, KEPT]
+    assert [g.full for g in groups] == [None] * 3
+    # A missed record shows that the predictor does not give everything there.
+    broken = nothing(everything=[True] * 3)
+    assert gcfcp.merge_audits([broken], alpha=0.3).groups[2].verdict == KEPT
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda h: h.update(sets=None, everything=None),
+        lambda h: h.update(sets={"full": None, "empty": None, "infinite": None}),
+        lambda h: h["sets"].update(full=[301, 300, 0, 0]),
+        lambda h: h["sets"].update(full=[901, 300, 0]),
+        lambda h: h["sets"].update(empty=[-1, 0, 0]),
+        lambda h: h["sets"].update(more=[0, 0, 0]),
+        lambda h: h["sets"].pop("full"),
+        lambda h: h.update(sets=[1]),
+        lambda h: h.update(everything=[True, False]),
+        lambda h: h.update(everything=[1, 0, 0]),
+        lambda h: h.update(everything="yes"),
+    ],
+)
+def test_counts_of_sets_that_cannot_be_are_refused(change: object) -> None:
+    header, _ = codec.unpack(nothing(everything=[False] * 3).to_bytes(), b"A", 4, "x")
+    change(header)
+    with pytest.raises(gcfcp.GCFCPError, match=r"x\.audit"):
+        Audit.from_bytes(codec.pack(b"A", 4, header, b""), "x.audit")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"labels": 1}, "a set has 2 labels, but labels=1"),
+        ({"labels": 0}, "labels=0"),
+        ({"thresholds": [1.0]}, "thresholds has shape"),
+        ({"thresholds": np.full(900, np.nan)}, "holds NaN"),
+        ({"everything": [True]}, "everything does not have one true or false for each group"),
+    ],
+)
+def test_what_cannot_be_said_of_sets_is_refused(options: dict, message: str) -> None:
+    with pytest.raises(gcfcp.GCFCPError, match=message):
+        nothing(**options)
+
+
+# --- Site by site --------------------------------------------------------------------------------
+
+
+def test_coverage_is_told_site_by_site() -> None:
+    audits = [make(300, 0, "x", 0.95), make(50, 1, "y", 0.7), make(400, 2, "z", min_count=60)]
+    report = gcfcp.merge_audits(audits, alpha=0.1)
+    assert [(s.client, s.n) for s in report.sites] == [("x", 300), ("y", 50), ("z", 400)]
+    tail = 0.05 / (2 * 9)
+    for audited, site in zip(audits, report.sites, strict=True):
+        for g, found in enumerate(site.groups):
+            ranges = audited.ranges
+            least, missed = int(ranges.least[g]), int(ranges.least_missed[g])
+            assert (found.group, found.total) == (GROUPS.names[g], least)
+            if ranges.exact[g]:
+                assert found.coverage == (least - missed) / least
+                hits = least - missed
+                low = stats.beta.ppf(tail, hits, missed + 1) if hits else 0.0
+                high = stats.beta.ppf(1 - tail, hits + 1, missed) if missed else 1.0
+                assert found.low == pytest.approx(low, rel=1e-9)
+                assert found.high == pytest.approx(high, rel=1e-9)
+                assert found.low <= low
+                assert found.high >= high
+            else:
+                assert found.coverage is None
+                assert found.low < found.high
+    assert not report.sites[2].groups[2].coverage  # The group is too small to be told.
+    assert report.to_dict()["sites"][0]["groups"][0]["group"] == "all"
+
+
+def test_hidden_records_only_widen_the_interval_of_a_site() -> None:
+    for seed in range(20):
+        plain, hidden = (make(120, seed, min_count=m) for m in (1, 8))
+        for one, other in zip(
+            *(gcfcp.merge_audits([a]).sites[0].groups for a in (plain, hidden)), strict=True
+        ):
+            assert other.low <= one.low
+            assert one.high <= other.high
+            assert other.total <= one.total <= other.total_at_most
+
+
+def test_very_many_sites_are_not_told_one_by_one() -> None:
+    from gcfcp.audit import MOST_SITES
+
+    audits = [make(3, k, f"c{k}") for k in range(MOST_SITES + 1)]
+    assert gcfcp.merge_audits(audits).sites == ()
+    assert len(gcfcp.merge_audits(audits[1:]).sites) == MOST_SITES
 
 
 # --- Disclosure --------------------------------------------------------------------------------
@@ -194,10 +380,11 @@ def test_the_default_is_the_predictor_s_own_mixture() -> None:
     assert given.mixture_text == "weights that were given (x 0.25, y 0.75)"
     assert report.groups == given.groups
     for mixture, text in (
-        ("uniform", "uniform"),
+        ("uniform", "every site counts the same"),
         ("proportional", "in proportion to the audited records"),
     ):
         other = gcfcp.merge_audits(audits, mixture, alpha=0.1)
+        text += "; the promise was made for another mixture (x 0.25, y 0.75)"
         assert (other.mixture, other.mixture_text) == (mixture, text)
         assert other.groups != report.groups
 
@@ -226,12 +413,14 @@ def test_without_shares_every_audited_record_counts_the_same() -> None:
 
 def test_many_clients_are_counted_and_not_named() -> None:
     for K, own, told in (
-        (6, "the predictor's mixture (c0 0.1667,", "weights that were given (c0 0.1667,"),
+        (3, "the predictor's mixture (c0 0.1667,", "weights that were given (c0 0.1667,"),
         (7, "the predictor's mixture of 7 sites", "weights that were given for 7 sites"),
     ):
-        audits = [make(20, k, f"c{k}", share=1 / K) for k in range(K)]
+        weights = np.arange(1, K + 1) / (K * (K + 1) / 2)
+        audits = [make(20, k, f"c{k}", share=p) for k, p in enumerate(weights)]
         report = gcfcp.merge_audits(audits)
         assert report.mixture_text.startswith(own)
+        assert report.promised_mixture
         assert gcfcp.merge_audits(audits, report.shares).mixture_text.startswith(told)
 
 
@@ -239,10 +428,33 @@ def test_a_mixture_that_the_audits_do_not_agree_on_must_be_given() -> None:
     some = [make(30, 0, "x", share=0.25), make(30, 1, "y"), make(30, 2, "z", share=0.5)]
     with pytest.raises(gcfcp.GCFCPError, match=r"'x' .*\(0.25\).* 'y' does not: .*mixture=\.\.\."):
         gcfcp.merge_audits(some)
-    assert gcfcp.merge_audits(some, "uniform").mixture_text == "uniform"
+    assert gcfcp.merge_audits(some, "uniform").mixture_text == "every site counts the same"
     zero = [make(30, 0, "x", share=0.0), make(30, 1, "y", share=0.0)]
     with pytest.raises(gcfcp.GCFCPError, match=r"weight 0 in the predictor's .*mixture=\.\.\."):
         gcfcp.merge_audits(zero)
+
+
+def test_weights_that_have_a_name_are_called_by_it() -> None:
+    audits = [make(300, 0, "x"), make(900, 1, "y")]
+    for weights, text in (
+        ({"x": 0.25, "y": 0.75}, "in proportion to the audited records"),
+        ({"x": 0.5, "y": 0.5}, "every site counts the same"),
+        ({"x": 0.1, "y": 0.9}, "weights that were given (x 0.1, y 0.9)"),
+    ):
+        report = gcfcp.merge_audits(audits, weights, alpha=0.1)
+        assert (report.mixture_text, report.promised_mixture) == (text, None)
+
+
+def test_a_verdict_under_another_mixture_than_the_promise_says_so() -> None:
+    audits = [make(300, 0, "x", share=0.1), make(900, 1, "y", share=0.3)]
+    own = gcfcp.merge_audits(audits, alpha=0.1)
+    assert own.promised_mixture is True
+    assert gcfcp.merge_audits(audits, "proportional", alpha=0.1).promised_mixture is True
+    other = gcfcp.merge_audits(audits, "uniform", alpha=0.1)
+    assert other.promised_mixture is False
+    assert other.mixture_text == (
+        "every site counts the same; the promise was made for another mixture (x 0.25, y 0.75)"
+    )
 
 
 def test_every_form_of_a_report_names_its_mixture() -> None:
@@ -512,8 +724,10 @@ def test_a_file_has_a_share_if_and_only_if_its_version_says_so() -> None:
         (2, {"share": "1"}, "share='1' is not a number from 0 to 1"),
         (3, {"share": 0.5}, "the field 'round' is missing"),
         (3, {"share": 0.5, "round": None, "date": None}, "is not written in the one way"),
-        (4, {"share": 0.5}, "format version 4; this gcfcp reads versions 1 to 3: upgrade gcfcp"),
-        (0, {}, "format version 0; this gcfcp reads versions 1 to 3: make the file again"),
+        (4, {"share": 0.5}, "the field 'round' is missing"),
+        (4, {"share": 0.5, "round": None, "date": None}, "the field 'sets' is missing"),
+        (5, {"share": 0.5}, "format version 5; this gcfcp reads versions 1 to 4: upgrade gcfcp"),
+        (0, {}, "format version 0; this gcfcp reads versions 1 to 4: make the file again"),
     ):
         with pytest.raises(gcfcp.GCFCPError, match=message):
             Audit.from_bytes(codec.pack(b"A", version, header | more, b""), "x.audit")

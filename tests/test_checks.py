@@ -229,8 +229,8 @@ def test_scores_are_numbers_or_infinity():
     assert checks.scores("scores", [1, 2.5, math.inf]).tolist() == [1.0, 2.5, math.inf]
     masked = np.ma.MaskedArray([1.0, 2.0], mask=[False, True])
     for wrong, why in (
-        ([1.0, math.nan], "1 of 2 scores are NaN, the first at position 1"),
-        ([-math.inf, 1.0, -math.inf], "2 of 3 scores are -inf, the first at position 0"),
+        ([1.0, math.nan], "1 of 2 scores are NaN, the first in row 2"),
+        ([-math.inf, 1.0, -math.inf], "2 of 3 scores are -inf, the first in row 1"),
         (masked, "1 of 2 scores are NaN"),
         ([None, 1.0], "scores are NaN"),
         (["1"], "cannot be read as numbers"),
@@ -240,7 +240,7 @@ def test_scores_are_numbers_or_infinity():
     ):
         with pytest.raises(GCFCPError, match=why):
             checks.scores("scores", wrong)
-    with pytest.raises(GCFCPError, match="position 11"):
+    with pytest.raises(GCFCPError, match="row 12"):
         checks.refuse_unusable("scores", np.array([0.0, math.nan]), 10)
 
 
@@ -321,3 +321,20 @@ def test_masked_values_are_refused_wherever_an_array_is_taken():
 def test_text_is_shown_as_text():
     with pytest.raises(GCFCPError, match=re.escape("confidence='0.9' is not in (0, 1)")):
         gcfcp.merge_audits([audited()], alpha=0.1, confidence="0.9")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [(10, "0.1"), (5.0, "0.05"), (90, "0.1"), (1, ""), (1.2, ""), (-1, "")]
+)
+def test_an_alpha_in_percent_is_recognised(given: float, meant: str) -> None:
+    with pytest.raises(gcfcp.GCFCPError) as caught:
+        gcfcp.calibrate([summary()], given)
+    assert str(caught.value).startswith(f"alpha={given} is not in (0, 1)")
+    assert str(caught.value).endswith(f": did you mean {meant}?" if meant else "(0, 1)")
+
+
+def test_a_long_text_in_a_message_keeps_its_quotes() -> None:
+    assert checks.shown("0123456789abcdef" * 4) == "01234567.."
+    assert checks.shown("x" * 58) == repr("x" * 58)
+    assert checks.shown("x" * 200) == repr("x" * 56 + "..")
+    assert checks.shown(None) == "None"

@@ -580,7 +580,7 @@ def test_builder_goes_on_after_a_digest() -> None:
 def test_builder_refuses_a_whole_chunk() -> None:
     builder = DigestBuilder()
     builder.add([1.0, 2.0])
-    with pytest.raises(GCFCPError, match="1 of 3 values are NaN, the first at position 3"):
+    with pytest.raises(GCFCPError, match="1 of 3 values are NaN, the first in row 4"):
         builder.add([3.0, math.nan, 4.0])
     assert builder.count == 2
     with pytest.raises(GCFCPError, match="no values were added"):
@@ -637,11 +637,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"values": ["a"]}, r"values cannot be read as numbers"),
     ({"values": [1j]}, r"values cannot be read as numbers \(their type is complex128\)"),
     ({"values": [[1], [1, 2]]}, r"values cannot be read as numbers"),
-    ({"values": [5, math.nan, 1, math.nan]}, r"2 of 4 values are NaN, the first at position 1: "),
-    ({"values": [5, None, 1]}, r"1 of 3 values are NaN, the first at position 1: "),
+    ({"values": [5, math.nan, 1, math.nan]}, r"2 of 4 values are NaN, the first in row 2: "),
+    ({"values": [5, None, 1]}, r"1 of 3 values are NaN, the first in row 2: "),
     ({"values": np.ma.array([5, 6], mask=[0, 1])}, r"1 of 2 values are NaN, the first at"),
-    ({"values": [5, 1, -INF]}, r"1 of 3 values are -inf, the first at position 2: "),
-    ({"values": [1, -INF], "weights": [1, 1]}, r"1 of 2 values are -inf, the first at position 1"),
+    ({"values": [5, 1, -INF]}, r"1 of 3 values are -inf, the first in row 3: "),
+    ({"values": [1, -INF], "weights": [1, 1]}, r"1 of 2 values are -inf, the first in row 2"),
     ({"values": [1, math.nan], "weights": [1, 1]}, r"1 of 2 values are NaN, the first at"),
     (
         {"values": [1, 2], "weights": [1]},
@@ -674,7 +674,7 @@ def test_refused(arguments: dict[str, Any], message: str) -> None:
 def test_from_sorted_refuses_disorder() -> None:
     with pytest.raises(GCFCPError, match="not in ascending order"):
         TDigest.from_sorted([2.0, 1.0])
-    with pytest.raises(GCFCPError, match="1 of 2 values are NaN, the first at position 1"):
+    with pytest.raises(GCFCPError, match="1 of 2 values are NaN, the first in row 2"):
         TDigest.from_sorted([2.0, math.nan])
 
 

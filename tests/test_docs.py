@@ -12,6 +12,7 @@ that is not among our dependencies; the block is run only where it is installed.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import io
 import os
@@ -367,3 +368,16 @@ def test_the_site_opens_from_the_disk_and_search_finds(site: Path, tmp_path: Pat
             assert any("guarantees.html" in link for link in found), found
             strangers = [u for u in page.requests if not u.startswith(("file:", "data:"))]
             assert not strangers
+
+
+def test_the_page_of_the_command_line_is_in_step_with_the_program() -> None:
+    """`python docs/measure commands` writes it."""
+    sys.path.insert(0, str(DOCS / "measure"))
+    try:
+        commands = importlib.import_module("commands")
+    finally:
+        sys.path.remove(str(DOCS / "measure"))
+    text = (DOCS / "reference" / "cli.md").read_text()
+    assert commands.made(text) == text
+    assert "- `DATA`: A CSV or Parquet file" in text
+    assert text.count("## gcfcp ") >= 15

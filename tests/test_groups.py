@@ -870,8 +870,8 @@ def test_sites_of_columns_without_polars(tmp_path):
     [
         (None, r"for each of the sites a, b: give the site of these rows \(site=..., or --site"),
         ("c", "site='c' is not one of the sites a, b: give one of them, or add it"),
-        (["a", "b", "c", "a"], r"site\[2\]='c' is not one of the sites a, b"),
-        (["a", None, "b", "a"], r"site\[1\]=None is not one"),
+        (["a", "b", "c", "a"], r"row 3: site='c' is not one of the sites a, b"),
+        (["a", None, "b", "a"], r"row 2: site=None is not one"),
         ([["a"], {}, "b", "a"], r"site\[0\]=\['a'\] is not one"),
         (["a", "b"], r"site has shape \(2,\) for 4 rows: give one name for all rows, or one for"),
         (1, r"site has shape \(\) for 4 rows"),
@@ -920,7 +920,9 @@ def test_completing_a_matrix_adds_the_sites_and_nothing_else(matrix, S, data):
     assert np.array_equal(groups.complete(full, site, label_dependent=labels), full)
     at = data.draw(st.tuples(*(st.integers(0, k - 1) for k in full[..., -S:].shape)))
     full[..., -S:][at] ^= True
-    with pytest.raises(GCFCPError, match=f"membership row {at[0]} belongs to .*, but its site is"):
+    with pytest.raises(
+        GCFCPError, match=f"membership row {at[0] + 1} belongs to .*, but its site is"
+    ):
         groups.complete(full, site, label_dependent=labels)
 
 

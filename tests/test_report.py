@@ -80,7 +80,12 @@ def small() -> Reader:
 
 def test_the_page_says_what_was_promised_and_found(small: Reader) -> None:
     sample = samples.small()
-    assert "Kept: for each of the 4 groups" in small.text
+    assert (
+        "Kept within 5 percentage points: for each of the 4 groups, the prediction interval "
+        "contained the true answer for at least 85% of the records, with 95% confidence; 90% were "
+        "promised."
+    ) in small.text
+    assert "Of 4 groups: kept for 4." in small.text
     assert "promised 90%" in small.text
     for group in sample.audit.groups:
         assert group.group in small.text
@@ -99,8 +104,10 @@ def test_the_page_says_what_was_promised_and_found(small: Reader) -> None:
     assert "No feature, label or prediction left a client" in small.text
     assert "Nowhere: each of the 8 combinations" in small.text
     for status in {g["certified_status"] for g in sample.predictor.provenance["guarantee"]}:
-        assert status.capitalize() in small.text
+        assert sections._GROUNDS.get(status, status).capitalize() in small.text
         assert sections._STATUS[status] in small.text
+    assert "Certified" not in small.text  # A measured bound is not certified.
+    assert "measured, not proved" in small.text
 
 
 def test_provenance_is_complete(small: Reader) -> None:
@@ -129,11 +136,11 @@ def test_the_verdict_names_its_mixture() -> None:
     ]
     predictor = predictor_of(names)
     text = "one 0.3333, two 0.6667) without the sites that were not audited, whose weight is 0.25"
+    other = "; the promise was made for another mixture (one 0.3333, two 0.6667)"
     for mixture, words in (
         (None, f"the predictor's mixture ({text}"),
-        ("uniform", "uniform"),
-        ("proportional", "in proportion to the audited records"),
-        ({"one": 0.5, "two": 0.5}, "weights that were given (one 0.5, two 0.5)"),
+        ("uniform", f"every site counts the same{other}"),
+        ({"one": 0.25, "two": 0.75}, f"weights that were given (one 0.25, two 0.75){other}"),
     ):
         found = merge_audits(audits, mixture, alpha=0.1)
         same = merge_audits(audits, found.shares, alpha=0.1)
@@ -142,9 +149,11 @@ def test_the_verdict_names_its_mixture() -> None:
         assert f"Mixture of the clients in the audit: {words}." in verdict
         assert "With same" not in verdict
         assert f"Mixture of the audit {words}" in Reader(page).text
+        warned = "Under another mixture than the promise." in verdict
+        assert warned == (mixture is not None)
     other = merge_audits(audits, {"one": 0.125, "two": 0.875}, alpha=0.1)
     text = Reader(render(predictor, found, {"FedCP": other}, date="today")).text
-    words = "With FedCP, it is another one: weights that were given (one 0.125, two 0.875)."
+    words = "With FedCP, it is another one: weights that were given (one 0.125, two 0.875); the"
     assert words in text
 
 
@@ -286,7 +295,7 @@ def audited(names: list[str], rates: list[float], n: int = 2000, **options: obje
 @pytest.mark.parametrize(
     ("rates", "n", "tone", "sentence"),
     [
-        ([0.92, 0.91], 4000, "good", "Kept: for each of the 2 groups, the prediction set"),
+        ([0.92, 0.91], 4000, "good", "Kept within 5 percentage points: for each of the 2"),
         ([0.92, 0.80], 4000, "bad", "Broken for 1 of 2 groups: for b, the prediction set"),
         ([0.70, 0.80], 4000, "bad", "Broken for all 2 groups: for a and b, the"),
         ([0.90, 0.90], 20, "open", "Too few records to tell: the audit cannot show for any group"),
@@ -309,9 +318,8 @@ def test_a_mixed_verdict_names_who_is_in_doubt() -> None:
     )
     text = Reader(render(predictor_of(names), found, date="today")).text
     assert (
-        "No broken promise was found: the promise was kept for 1 of 2 groups (at least 90% of the "
-        "records, with a tolerance of 5 percentage points), and for 1 group there are too few "
-        "audited records to tell."
+        "No broken promise was found: the promise was kept for 1 of 2 groups within 5 percentage "
+        "points, and for 1 group there are too few audited records to tell."
     ) in text
     assert "There are too few audited records to tell for b." in text
 
@@ -376,6 +384,124 @@ def test_an_interval_that_just_misses_says_so() -> None:
     assert "to <90.0%" in Reader(render(predictor_of(names), edge, date="today")).text
 
 
+def test_the_head_answers_what_a_compliance_officer_asks() -> None:
+    page = render(
+        samples.small().predictor, samples.small().audit, date="2026-01-02",
+        title="Admissions 2026", model="admissions 4.2", owner="Dr Weiss", period="2026, Q4",
+    )  # fmt: skip
+    head = Reader(page.split("<header>")[1].split("</header>")[0])
+    for text in ("Admissions 2026", "Model admissions 4.2", "Owner Dr Weiss", "Period 2026, Q4"):
+        assert text in head.text
+    assert "Mixture in proportion to the records (clinic-00 35.8%, clinic-01 23.9%," in head.text
+    assert "The mixture of the clients: in proportion to the records, so that every" in head.text
+    for question in ("What was promised", "Was it kept?", "Where not", "What was left out"):
+        assert question in head.text
+    assert "90% of the prediction intervals contain the true answer, on average" in head.text
+    assert "weight that was given" not in head.text
+
+
+def test_weights_that_are_those_of_the_records_are_called_that() -> None:
+    rng = np.random.default_rng(0)
+    groups = gcfcp.Groups(["a"])
+    parts = [
+        gcfcp.summarize(rng.random(n), np.ones((n, 1)), groups=groups, client=k, score="own")
+        for k, n in (("x", 100), ("y", 300))
+    ]
+    for mixture, words in (
+        ({"x": 0.25, "y": 0.75}, "in proportion to the records"),
+        ({"x": 0.5, "y": 0.5}, "every client counts the same"),
+        ({"x": 0.4, "y": 0.6}, "the weight that was given for it (x 40.0%, y 60.0%)"),
+    ):
+        predictor = gcfcp.Predictor("own", gcfcp.calibrate(parts, 0.1, mixture))
+        assert words in Reader(render(predictor, date="today")).text
+
+
+def everything(names: list[str], **options: object) -> tuple[gcfcp.Predictor, AuditReport]:
+    """A predictor without a finite threshold for its last group, and its audit."""
+    rng = np.random.default_rng(0)
+    groups = gcfcp.Groups(names)
+    membership = np.eye(len(names), dtype=bool)[np.arange(400) % len(names)]
+    membership[membership[:, -1], 0] = np.arange(membership[:, -1].sum()) > 3
+    membership[:, -1] &= ~membership[:, 0]
+    summary = gcfcp.summarize(rng.random(400), membership, groups=groups, client="one", score="own")
+    with pytest.warns(gcfcp.GCFCPWarning, match="no finite threshold"):
+        predictor = gcfcp.Predictor("own", gcfcp.calibrate([summary], alpha=0.1))
+    return predictor, audited(names, [0.95] * (len(names) - 1) + [1.0], **options)
+
+
+def test_a_promise_kept_by_giving_everything_is_amber() -> None:
+    """Also where the audit has counted no sets: the predictor knows it."""
+    names = ["a", "b"]
+    full = np.repeat([[1], [2]], 2000, axis=0).ravel()
+    for options in ({}, {"set_size": full, "labels": 2}):
+        predictor, found = everything(names, **options)
+        assert predictor.gives_everything.tolist() == [False, True]
+        page = render(predictor, found, date="today")
+        reader = Reader(page)
+        section = next(s for s in reader.all("section") if s.get("aria-label") == "Verdict")
+        assert section["class"] == "verdict warn"
+        assert (
+            "Kept only by giving everything for 1 of 2 groups, and kept for 1 group: for b, the "
+            "prediction set holds every label so often that it is never wrong and says nothing."
+        ) in reader.text
+        assert page.count('<span class="tag warn">') == 1
+        assert ("Holding everything" in reader.text) == bool(options)
+    assert "only by giving everything" in {
+        g["certified_status"] for g in predictor.provenance["guarantee"]
+    }
+
+
+def test_the_page_says_what_was_left_out() -> None:
+    names = ["a", "b"]
+    predictor = predictor_of(names)
+    predictor.provenance["left_out"] = ["north.gcfcp"]
+    rows = np.array([[True, False], [False, False]])
+    groups = gcfcp.Groups(names)
+    found = merge_audits([audit([1, 1], rows, groups=groups, client="two")], alpha=0.1)
+    text = Reader(render(predictor, found, date="today")).text
+    for line in (
+        "The calibration left out 1 file that could not be used: north.gcfcp.",
+        "Not audited: one.",
+        "Audited, but not part of the calibration: two.",
+        "The audits do not say which predictor they are of.",
+        "1 audited record in no group: nothing is promised for them.",
+    ):
+        assert line in text
+    full = audited(names, [0.95, 0.95], predictor=predictor.fingerprint)
+    del predictor.provenance["left_out"]
+    assert "Nothing: every site was audited" in Reader(render(predictor, full, date="today")).text
+
+
+def test_coverage_is_shown_site_by_site() -> None:
+    names = ["a", "b"]
+    groups = gcfcp.Groups(names)
+    member = np.eye(2, dtype=bool)[np.arange(400) % 2]
+    rates = {"one": (0.95, 0.6), "two": (0.95, 1.0)}
+    audits = [
+        audit(
+            np.where(member[:, 0], np.arange(400) < 400 * p, np.arange(400) < 400 * q),
+            member, groups=groups, client=client,
+        )
+        for client, (p, q) in rates.items()
+    ]  # fmt: skip
+    found = merge_audits(audits, alpha=0.1)
+    page = render(predictor_of(names), found, date="today")
+    inside = page.split('<h2 id="sites">')[1].split("</section>")[0]
+    section = Reader(f"<h2>{inside}")
+    assert "It is not made for a single site" in section.text
+    for site in found.sites:
+        for g in site.groups:
+            assert f"{100 * g.coverage:.1f}%" in section.text
+            assert f"{g.total} records" in section.text
+    assert section.text.count("↓") == 1
+    assert (
+        "At single sites, the coverage is below the promised share for b at one."
+        in Reader(page).text
+    )
+    alone = Reader(render(predictor_of(names), audited(names, [0.9, 0.9]), date="today"))
+    assert "Site by site" not in alone.text
+
+
 # --- what does not fit ---------------------------------------------------------------------------
 
 
@@ -388,10 +514,27 @@ def test_audits_of_something_else_are_refused() -> None:
         render(predictor, audited(["a", "b"], [0.9, 0.9]), {"FedCP": other})
     with pytest.raises(gcfcp.GCFCPError, match="without an audit"):
         render(predictor, None, {"FedCP": other})
+    strange = audited(["a", "c"], [0.9, 0.9])
+    with pytest.raises(gcfcp.GCFCPError, match=r"FedCP is of groups .*the predictor is for groups"):
+        render(predictor, audited(["a", "b"], [0.9, 0.9]), {"FedCP": strange})
     fine = audited(["a", "b"], [0.9, 0.9])
     with pytest.raises(gcfcp.GCFCPError, match="at most 5 can be drawn"):
         render(predictor, fine, {str(i): fine for i in range(6)})
     assert render(predictor, fine, {str(i): fine for i in range(5)})
+
+
+def test_audits_of_another_predictor_are_refused_with_both_fingerprints() -> None:
+    one, two = predictor_of(["a", "b"]), predictor_of(["a", "b"], scale=2.0)
+    found = audited(["a", "b"], [0.9, 0.9], predictor=two.fingerprint)
+    with pytest.raises(gcfcp.GCFCPError) as caught:
+        render(one, found)
+    assert str(caught.value) == (
+        f"the audit is of predictor {two.fingerprint[:8]}.., but the report is about predictor "
+        f"{one.fingerprint[:8]}..: give the predictor that was audited, or audit this one"
+    )
+    assert render(two, found)
+    # A baseline is another method, and so it is always of another predictor.
+    assert render(two, found, {"other": audited(["a", "b"], [0.9, 0.9], predictor="other")})
 
 
 EVIL = "<script>alert(1)</script>\"'&{{ 7*7 }}"
@@ -408,9 +551,7 @@ def test_names_from_files_are_text_and_nothing_else(tmp_path: Path) -> None:
     with pytest.warns(gcfcp.GCFCPWarning):
         calibration = gcfcp.calibrate([summary], alpha=0.005)
     predictor = gcfcp.Predictor("<b>own</b>", calibration)
-    found = merge_audits(
-        [audit(scores < 0.9, membership, groups=groups, client=EVIL, predictor=EVIL)], alpha=0.005
-    )
+    found = merge_audits([audit(scores < 0.9, membership, groups=groups, client=EVIL)], alpha=0.005)
     page = render(
         predictor, found, {EVIL: found}, gcfcp.plan([summary], 0.005), EVIL, date=EVIL, title=EVIL
     )

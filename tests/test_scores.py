@@ -216,11 +216,11 @@ def test_one_u_a_row():
 @pytest.mark.parametrize(
     ("p", "message"),
     [
-        ([[0.5, 0.5], [0.9, 0.2]], "row 1 sum to 1.1, not to 1 within 0.001"),
-        ([[0.5, 0.5], [np.nan, 1]], "row 1 sum to nan.*not finite"),
-        ([[0.5, None]], "row 0 sum to nan"),
-        ([[np.inf, 0]], "row 0 sum to inf.*not finite"),
-        ([[0.5, 0.5], [1.1, -0.1]], "row 1, label 1 is -0.1, which is below 0"),
+        ([[0.5, 0.5], [0.9, 0.2]], "row 2 sum to 1.1, not to 1 within 0.001"),
+        ([[0.5, 0.5], [np.nan, 1]], "row 2 sum to nan.*not finite"),
+        ([[0.5, None]], "row 1 sum to nan"),
+        ([[np.inf, 0]], "row 1 sum to inf.*not finite"),
+        ([[0.5, 0.5], [1.1, -0.1]], "row 2, label 1 is -0.1, which is below 0"),
         ([0.5, 0.5], r"shape \(2,\), expected \(n, L\)"),
         (np.empty((2, 0)), r"shape \(2, 0\)"),
         ([["a", "b"]], "type <U1, not numbers"),
@@ -239,7 +239,7 @@ def test_the_first_bad_row_is_named_across_blocks(score, monkeypatch):
     monkeypatch.setattr(scores, "_BLOCK", 16)
     p = probabilities(100, 4)
     p[77] *= 1.5
-    with pytest.raises(GCFCPError, match="row 77 sum to 1"):
+    with pytest.raises(GCFCPError, match="row 78 sum to 1"):
         score.predict(p, 0.5, rng())
 
 

@@ -275,7 +275,7 @@ def test_infinite_scores_are_kept(tmp_path: Path) -> None:
         (b"", "cannot read"),
         (b"PAR1 not really", "cannot read"),
         (b"age,score\n1,2\n3,4,5,6\n", "cannot read"),
-        (b"age,score\n1,high\n", "cannot read"),
+        (b"age,score\n1,high\n", "column 'score' holds the text 'high' where a number has to be"),
         (b"\x00\xff\xfe\x80", "no columns to score|cannot read"),
     ],
 )
@@ -292,7 +292,7 @@ def test_a_text_far_down_is_never_the_silent_end_of_the_data(tmp_path: Path) -> 
     numbers = "\n".join(f"30,{i}" for i in range(300_000))
     path = tmp_path / "data.csv"
     path.write_text(f"age,score\n{numbers}\n30,high\n{numbers}\n")
-    with pytest.raises(gcfcp.GCFCPError, match=r"cannot read .* as a table"):
+    with pytest.raises(gcfcp.GCFCPError, match=r"data\.csv: column 'score' holds the text 'high'"):
         summarised(path)
 
 
@@ -334,7 +334,7 @@ def test_a_bad_value_far_down_is_located(tmp_path: Path, monkeypatch: pytest.Mon
         "collect_batches",
         lambda self, **o: original(self, **(o | {"chunk_size": 100})),
     )
-    with pytest.raises(gcfcp.GCFCPError, match=r"rows 501 to 600: probabilities of row 55 sum"):
+    with pytest.raises(gcfcp.GCFCPError, match=r"probabilities of row 556 sum"):
         summarised(path)
 
 
@@ -431,6 +431,14 @@ def test_the_audit_is_that_of_the_library(tmp_path: Path, name: str) -> None:
         assert found.covered[g] == (covered & membership[:, g]).sum()
     assert found.alpha == 0.2
     assert (found.size is None) == (name == "column")
+    assert found.sets is not None
+    limits = made.thresholds(membership)
+    groups = membership.astype(int)
+    assert found.sets.infinite.tolist() == (np.isinf(limits) @ groups).tolist()
+    if name == "thr":
+        sets = made.predict_set(data.select([f"proba_{x}" for x in LABELS]).to_numpy(), membership)
+        assert found.sets.full.tolist() == (sets.all(axis=1) @ groups).tolist()
+        assert found.sets.empty.tolist() == (~sets.any(axis=1) @ groups).tolist()
 
 
 def test_a_named_score_predicts_from_a_matrix_of_scores(tmp_path: Path) -> None:
@@ -523,8 +531,10 @@ def test_predictions_and_audits_of_a_table_are_those_of_its_site(tmp_path: Path)
             groups=SITES,
             client=name,
             set_size=ends[:, 1] - ends[:, 0],
+            thresholds=predictor.thresholds(matrix),
             alpha=0.1,
             predictor=predictor.fingerprint,
+            everything=predictor.gives_everything,
             share=predictor.share_of(name),
         )
 

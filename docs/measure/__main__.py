@@ -3,8 +3,9 @@
     python docs/measure                 all of them; this takes some minutes on one core
     python docs/measure why delta       only these
 
-Figures go to docs/figures and tables to docs/measured. Both are committed, so that building the
-site measures nothing. The paper's tables and the benchmarks have commands of their own.
+Figures go to docs/figures and tables to docs/measured, and `commands` writes the list of commands
+into docs/reference/cli.md. All of it is committed, so that building the site measures
+nothing. The paper's tables and the benchmarks have commands of their own.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("architecture", "recompression", "proved", "why", "delta")
+NAMES = ("commands", "architecture", "recompression", "proved", "why", "delta")
 
 
 def main(names: list[str]) -> int:

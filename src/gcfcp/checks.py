@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 import sys
 import unicodedata
 from collections.abc import Iterable
@@ -35,6 +36,9 @@ MAX_NAME = 200
 
 COUNT_LIMIT = 2**53
 """Counts lie below this, so that a float64 holds each of them exactly."""
+
+_FINGERPRINT = re.compile("[0-9a-f]{64}")  # A SHA-256, of which a message shows the first digits.
+_SHOWN = 58  # The most characters of a text that a message shows between quotes.
 
 
 # --- Numbers -------------------------------------------------------------------------------------
@@ -75,8 +79,19 @@ def _shown(value: Any) -> str:
 
 def alpha(value: Any) -> Fraction:
     """Alpha, the share of outcomes that may be missed: a number between 0 and 1, as a fraction."""
-    probability("alpha", value)
+    try:
+        probability("alpha", value)
+    except GCFCPError as error:
+        raise GCFCPError(f"{error}{_meant(value)}") from None
     return rational(value)
+
+
+def _meant(value: Any) -> str:
+    """What somebody probably meant who gave alpha, or the coverage, in percent; "" if unclear."""
+    if not is_number(value) or not 1 < value < 100 or value != int(value):
+        return ""
+    percent = int(value) if value <= 50 else 100 - int(value)
+    return f": did you mean {percent / 100:g}?"
 
 
 def probability(name: str, value: Any) -> float:
@@ -215,13 +230,13 @@ def scores(name: str, values: Any) -> Floats:
 def refuse_unusable(name: str, values: Floats, offset: int = 0) -> None:
     """Raise an error if any of these scores is NaN or -inf, which no score can be.
 
-    offset: How many records came before these, so that the message gives a position among all.
+    offset: How many records came before these, so that the message counts the rows of all.
     """
     for what, wrong in (("NaN", np.isnan(values)), ("-inf", values == -np.inf)):
         if wrong.any():
             raise GCFCPError(
-                f"{np.count_nonzero(wrong)} of {len(values)} {name} are {what}, the first at "
-                f"position {offset + int(wrong.argmax())}: a score is a number or +inf; correct "
+                f"{np.count_nonzero(wrong)} of {len(values)} {name} are {what}, the first in "
+                f"row {offset + int(wrong.argmax()) + 1}: a score is a number or +inf; correct "
                 "these records or leave them out"
             )
 
@@ -322,6 +337,18 @@ def listed(names: Iterable[str], limit: int = 20) -> str:
     given = list(names)
     more = f", ... ({len(given)} in all)" if len(given) > limit else ""
     return ", ".join(given[:limit]) + more
+
+
+def shown(value: Any) -> str:
+    """A value of a file in a message: the first digits of a fingerprint, or the value in quotes.
+
+    What is cut off is marked by two dots inside the quotes, so that the quotes are closed.
+    """
+    if isinstance(value, str) and _FINGERPRINT.fullmatch(value):
+        return f"{value[:8]}.."
+    if isinstance(value, str) and len(value) > _SHOWN:
+        return repr(value[: _SHOWN - 2] + "..")
+    return f"{value!r:.60}"
 
 
 def choice(what: str, value: Any, *options: str) -> str:

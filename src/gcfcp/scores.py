@@ -564,13 +564,13 @@ def _check_block(block: NDArray[Any], start: int) -> None:
         row = int(good.argmin())
         why = "" if np.isfinite(sums[row]) else ": a value is not finite"
         raise GCFCPError(
-            f"probabilities of row {start + row} sum to {float(sums[row]):.6g}, "
+            f"probabilities of row {start + row + 1} sum to {float(sums[row]):.6g}, "
             f"not to 1 within {SUM_TOLERANCE}{why}"
         )
     if np.minimum.reduce(block, axis=None) < -RANGE_TOLERANCE:
         row, label = divmod(int(block.argmin()), block.shape[1])
         raise GCFCPError(
-            f"probability of row {start + row}, label {label} is "
+            f"probability of row {start + row + 1}, label {label} is "
             f"{float(block[row, label]):.6g}, which is below 0"
         )
 

@@ -9,27 +9,32 @@ all clients into coverage by group, with confidence intervals.
 | `client`   | `audit`: the counts at a client, and which of them are suppressed         |
 | `record`   | `Audit`: what a client publishes, and its bytes                           |
 | `coverage` | `merge_audits`: coverage by group, with intervals and verdicts            |
+| `weights`  | how much each client counts, in numbers and in words                      |
+| `cells`    | the shares, intervals and verdicts of groups and atoms                    |
+| `sites`    | coverage site by site                                                     |
 """
 
-from gcfcp.audit.client import audit, publish
-from gcfcp.audit.counts import Counts, count
-from gcfcp.audit.coverage import (
-    AUDITS,
+from gcfcp.audit.cells import (
     BROKEN,
+    GIVEN_EVERYTHING,
     KEPT,
     NO_TARGET,
     UNKNOWN,
-    AuditReport,
     GroupAudit,
-    merge_audits,
-    span,
+    verdict,
 )
+from gcfcp.audit.client import audit, publish
+from gcfcp.audit.counts import Counts, Sets, count
+from gcfcp.audit.coverage import AUDITS, AuditReport, merge_audits, span
 from gcfcp.audit.record import Audit, Ranges, Told
+from gcfcp.audit.sites import MOST_SITES, SiteAudit, SiteCoverage
 
 __all__ = [
     "AUDITS",
     "BROKEN",
+    "GIVEN_EVERYTHING",
     "KEPT",
+    "MOST_SITES",
     "NO_TARGET",
     "UNKNOWN",
     "Audit",
@@ -37,10 +42,14 @@ __all__ = [
     "Counts",
     "GroupAudit",
     "Ranges",
+    "Sets",
+    "SiteAudit",
+    "SiteCoverage",
     "Told",
     "audit",
     "count",
     "merge_audits",
     "publish",
     "span",
+    "verdict",
 ]

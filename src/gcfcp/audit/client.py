@@ -23,8 +23,9 @@ the rule of summaries by group (`gcfcp.summary.cells`), as if they were 2 G grou
   show, the missed records of the last groups are not told.
 
 What is not hidden is what `cells` says. Neither atoms nor records in no group nor sums of set sizes
-are published: the sizes of intervals are often the same for all records of an atom and known from
-the predictor, so that one sum would tell how many records of each atom there are.
+nor numbers of full or empty sets are published: the sizes of intervals are often the same for all
+records of an atom and known from the predictor, so that one sum would tell how many records of each
+atom there are.
 
 If the groups overlap in so many ways that combinations cannot be searched for, less is told and
 never more: the missed records of the first half of the groups, of the first quarter, and so on; and
@@ -67,9 +68,12 @@ def audit(
     groups: Groups,
     client: str,
     set_size: ArrayLike | None = None,
+    labels: int | None = None,
+    thresholds: ArrayLike | None = None,
     min_count: int = 1,
     alpha: float | None = None,
     predictor: str | None = None,
+    everything: ArrayLike | None = None,
     share: float | None = None,
     round: str | None = None,
     date: str | None = None,
@@ -81,11 +85,16 @@ def audit(
       sites may be left out: they are filled in from `client`, which is one of the sites.
     - `set_size`: The number of labels in each set or the width of each interval. It is infinite for
       an unbounded set and 0 for an empty one.
+    - `labels`: How many labels there are in all, so that sets that hold every label are counted.
+    - `thresholds`: The threshold of each record, so that infinite ones are counted.
     - `min_count`: No number below this is told, neither of covered nor of missed records; see the
       module. With more than 1, only groups are counted.
     - `alpha`: The share of outcomes that may be missed, as it was promised.
     - `predictor`: A fingerprint of the predictor that was audited. `merge_audits` refuses audits of
       different predictors.
+    - `everything`: For each group, whether the predictor gives every record in it an infinite
+      threshold, as `Predictor.gives_everything` says. It is no secret, since it follows from the
+      predictor alone, and with a `min_count` it is all that is told of such sets.
     - `share`: pi_k, the weight of this client in the mixture of the predictor (from 0 to 1), as
       `Predictor.share_of` gives it. `merge_audits` weighs the clients by their shares.
     - `round`, `date`: The round that the audit belongs to, such as "2026Q4", and the day on which
@@ -93,7 +102,14 @@ def audit(
     """
     if groups.sites:
         membership = groups.complete(membership, client)
-    counts = count(covered, membership, groups=groups, set_size=set_size)
+    counts = count(
+        covered,
+        membership,
+        groups=groups,
+        set_size=set_size,
+        labels=labels,
+        thresholds=thresholds,
+    )
     return publish(
         counts,
         groups=groups,
@@ -101,6 +117,7 @@ def audit(
         min_count=min_count,
         alpha=alpha,
         predictor=predictor,
+        everything=everything,
         share=share,
         round=round,
         date=date,
@@ -115,6 +132,7 @@ def publish(
     min_count: int = 1,
     alpha: float | None = None,
     predictor: str | None = None,
+    everything: ArrayLike | None = None,
     share: float | None = None,
     round: str | None = None,
     date: str | None = None,
@@ -129,6 +147,7 @@ def publish(
         "min_count": min_count,
         "alpha": None if alpha is None else float(checks.alpha(alpha)),
         "predictor": predictor,
+        "everything": None if everything is None else np.asarray(everything, dtype=np.bool_),
         "share": share,
         "round": round,
         "date": date,
@@ -156,6 +175,7 @@ def publish(
         atom_covered=counts.covered[named],
         atom_size=None if counts.size is None else counts.size[named],
         atom_unbounded=counts.unbounded[named],
+        sets=None if counts.sets is None else counts.sets.by_group(counts.membership.T * 1),
         **fields,
     )
 

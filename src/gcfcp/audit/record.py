@@ -4,13 +4,13 @@ The bytes of an audit are a container of kind b"A"; see `codec`. The fields of t
 of `Audit`. Counts are lists of integers, with null where they are suppressed. The key of an atom is
 the hexadecimal form of its membership row, packed as numpy.packbits does it. There is no body.
 
-There are three format versions. Version 1, which gcfcp 0.1.0 wrote, has no field `share`. Version 2
+There are four format versions. Version 1, which gcfcp 0.1.0 wrote, has no field `share`. Version 2
 has it: the weight pi_k of the client in the mixture of the audited predictor, a number from 0 to 1.
 An audit of `min_count` 1 without a round and a date is written as version 2 if its share is known,
 and as version 1 otherwise.
 
-Any other audit is written as version 3. Its header has the fields of version 2, where `share` is a
-number or null, and two more:
+Any other audit without the fields of version 4 is written as version 3. Its header has the fields
+of version 2, where `share` is a number or null, and two more:
 
 | field               | JSON           | what it says                                             |
 |---------------------|----------------|----------------------------------------------------------|
@@ -30,8 +30,20 @@ With a `min_count` above 1, version 3 has neither `uncovered`, `covered`, `bound
 | `missed_bound`      | list           |                                                          |
 
 The number of records in a group is then from `total` - `total_strangers` to `total` +
-`total_bound`, and at most `total_bound` if it is hidden. `client` says how these are chosen. Each
-audit can be written in one way only.
+`total_bound`, and at most `total_bound` if it is hidden. `client` says how these are chosen.
+
+Version 4 has the fields of version 3 and two more. At least one of them is not null:
+
+| field               | JSON           | what it says                                             |
+|---------------------|----------------|----------------------------------------------------------|
+| `sets`              | object or null | how many sets of each group say nothing; null if         |
+|                     |                | `min_count` is above 1                                   |
+| `everything`        | list or null   | for each group, true if the predictor gives every record |
+|                     |                | in it an infinite threshold                              |
+
+The entries of `sets` are `full` (the set holds every label, or is unbounded), `empty` and
+`infinite` (the threshold is +inf). Each is a list of G integers, or null if it was not counted.
+Each audit can be written in one way only.
 """
 
 from __future__ import annotations
@@ -46,13 +58,17 @@ from numpy.typing import NDArray
 
 from gcfcp import checks, codec
 from gcfcp.arrays import Bools, Floats, Ints
+from gcfcp.audit.counts import Sets
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups, pack
 from gcfcp.version import LIBRARY
 
 _KIND = b"A"
-_WITHOUT_SHARE, _WITH_SHARE, _NEWEST = 1, 2, 3  # The format versions; see the module.
+# The format versions; see the module.
+_WITHOUT_SHARE, _WITH_SHARE, _WITH_ROUND, _WITH_SETS = 1, 2, 3, 4
+_NEWEST = _WITH_SETS
 _TOLD = ("total", "missed")
+_SETS = ("full", "empty", "infinite")
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +146,9 @@ class Audit:
     told: Told | None = field(default=None, repr=False)  # What is published if min_count > 1.
     round: str | None = None  # The round that the audit belongs to, such as "2026Q4".
     date: str | None = None  # The day of the audit, such as "2026-11-17".
+    sets: Sets | None = field(default=None, repr=False)  # (G,): How many sets say nothing.
+    # (G,): Whether the predictor gives every record of a group an infinite threshold, if known.
+    everything: Bools | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.share is not None:
@@ -221,9 +240,15 @@ class Audit:
                 "atom_unbounded": self.atom_unbounded.tolist(),
                 "suppressed_atoms": self.suppressed_atoms,
             }
+        since_3 = {"share": self.share, "round": self.round, "date": self.date}
+        if self.sets is not None or self.everything is not None:
+            since_4 = {
+                "sets": self.sets and _plain_sets(self.sets),
+                "everything": None if self.everything is None else self.everything.tolist(),
+            }
+            return codec.pack(_KIND, _WITH_SETS, header | since_3 | since_4, b"")
         if self.told is not None or self.round is not None or self.date is not None:
-            header |= {"share": self.share, "round": self.round, "date": self.date}
-            return codec.pack(_KIND, _NEWEST, header, b"")
+            return codec.pack(_KIND, _WITH_ROUND, header | since_3, b"")
         if self.share is None:
             return codec.pack(_KIND, _WITHOUT_SHARE, header, b"")
         return codec.pack(_KIND, _WITH_SHARE, header | {"share": self.share}, b"")
@@ -239,7 +264,7 @@ class Audit:
             if len(body):
                 raise GCFCPError(f"it has {len(body)} bytes after its header, where none may be")
             found = _decode(header, version)
-            if version == _NEWEST and found.to_bytes() != data:
+            if version >= _WITH_ROUND and found.to_bytes() != data:
                 raise GCFCPError("it is not written in the one way that the format allows")
             return found
 
@@ -268,6 +293,26 @@ def _check(a: Audit) -> None:
     _check_atoms(a)
     if a.told is not None:
         _check_told(a, a.told)
+    _check_sets(a)
+
+
+def _check_sets(a: Audit) -> None:
+    """Check what is said of sets that say nothing."""
+    if a.everything is not None and (
+        a.everything.shape != (len(a.groups),) or a.everything.dtype != np.bool_
+    ):
+        raise GCFCPError("everything does not have one true or false for each group")
+    if a.sets is None:
+        return
+    if a.told is not None or (a.suppressed.any()):
+        raise GCFCPError("it counts sets that say nothing, although its min_count is above 1")
+    if all(array is None for array in a.sets.arrays):
+        raise GCFCPError("its sets say nothing about any kind of set")
+    for name, array in zip(_SETS, a.sets.arrays, strict=True):
+        if array is None:
+            continue
+        if array.shape != (len(a.groups),) or np.any(array < 0) or np.any(array > a.total):
+            raise GCFCPError(f"the number of {name} sets of a group is not from 0 to its total")
 
 
 def _check_values(a: Audit) -> None:
@@ -346,8 +391,8 @@ def _decode(header: dict[str, Any], version: int) -> Audit:
     if version == _WITHOUT_SHARE and "share" in header:
         raise GCFCPError("it has a share, but its format version 1 has none")
     groups = Groups.from_dict(header, "groups")
-    if version == _NEWEST and "missed" in header:
-        return _decode_told(header, groups)
+    if version >= _WITH_ROUND and "missed" in header:
+        return _decode_told(header, groups, version)
     suppressed = [value is None for value in _list(header["total"])]
 
     def by_group(name: str, hidden: int) -> Ints:
@@ -387,19 +432,47 @@ def _decode(header: dict[str, Any], version: int) -> Audit:
         suppressed_atoms=header["suppressed_atoms"],
         library=header["library"],
         share=_share(header, version),
-        round=header["round"] if version == _NEWEST else None,
-        date=header["date"] if version == _NEWEST else None,
+        round=header["round"] if version >= _WITH_ROUND else None,
+        date=header["date"] if version >= _WITH_ROUND else None,
+        sets=_sets(header["sets"]) if version >= _WITH_SETS else None,
+        everything=_everything(header, version),
     )
 
 
+def _plain_sets(sets: Sets) -> dict[str, Any]:
+    """The counts of sets as lists."""
+    named = zip(_SETS, sets.arrays, strict=True)
+    return {name: None if array is None else array.tolist() for name, array in named}
+
+
+def _sets(given: Any) -> Sets | None:
+    """The counts of sets in a header."""
+    if given is None:
+        return None
+    if not isinstance(given, dict) or set(given) != set(_SETS):
+        raise GCFCPError("sets does not have the entries full, empty and infinite")
+    lists = ((name, given[name]) for name in _SETS)
+    return Sets(*(None if v is None else _integers(name, _list(v)) for name, v in lists))
+
+
+def _everything(header: dict[str, Any], version: int) -> Bools | None:
+    """For each group of a header, whether its records get everything; None if it is not said."""
+    if version < _WITH_SETS or header["everything"] is None:
+        return None
+    flags = _list(header["everything"])
+    if not all(type(flag) is bool for flag in flags):
+        raise GCFCPError("everything holds a value that is neither true nor false")
+    return np.array(flags, dtype=np.bool_)
+
+
 def _share(header: dict[str, Any], version: int) -> float | None:
-    """The share in a header; only version 3 has the field without a value."""
-    if version == _WITHOUT_SHARE or (version == _NEWEST and header["share"] is None):
+    """The share in a header; from version 3 on the field may have no value."""
+    if version == _WITHOUT_SHARE or (version >= _WITH_ROUND and header["share"] is None):
         return None
     return checks.weight("share", header["share"])
 
 
-def _decode_told(header: dict[str, Any], groups: Groups) -> Audit:
+def _decode_told(header: dict[str, Any], groups: Groups, version: int) -> Audit:
     """The audit of a header that has counts by group only."""
 
     def counts(name: str) -> Ints:
@@ -419,9 +492,11 @@ def _decode_told(header: dict[str, Any], groups: Groups) -> Audit:
         alpha=header["alpha"],
         predictor=header["predictor"],
         library=header["library"],
-        share=_share(header, _NEWEST),
+        share=_share(header, version),
         round=header["round"],
         date=header["date"],
+        sets=_sets(header["sets"]) if version >= _WITH_SETS else None,
+        everything=_everything(header, version),
     )
 
 

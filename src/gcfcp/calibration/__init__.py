@@ -36,9 +36,15 @@ from gcfcp.calibration.clients import (
     twin_text,
 )
 from gcfcp.calibration.correction import CORRECTIONS, Correction
-from gcfcp.calibration.guarantees import MEASURED, PAPER, PROVED, Guarantee
+from gcfcp.calibration.guarantees import (
+    EVERYTHING_GIVEN,
+    MEASURED,
+    PAPER,
+    PROVED,
+    Guarantee,
+)
 from gcfcp.calibration.mixture import Mixture
-from gcfcp.calibration.planning import Plan, plan
+from gcfcp.calibration.planning import GroupPlan, Plan, plan
 from gcfcp.calibration.pooling import pool_of
 from gcfcp.calibration.problem import MERGES, RULES, Problem, problem_of
 from gcfcp.calibration.reasons import AtomRecord, cells_of, public_reasons
@@ -49,6 +55,7 @@ from gcfcp.calibration.unseen import UnseenSite
 
 __all__ = [
     "CORRECTIONS",
+    "EVERYTHING_GIVEN",
     "MAX_ATOMS",
     "MEASURED",
     "MERGES",
@@ -60,6 +67,7 @@ __all__ = [
     "AtomRecord",
     "Calibration",
     "Correction",
+    "GroupPlan",
     "Guarantee",
     "Kind",
     "LargestShare",

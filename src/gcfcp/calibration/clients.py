@@ -237,8 +237,7 @@ def _compared(value: Any) -> Any:
 
 def _shown(value: Any) -> str:
     """The value in a message."""
-    named = isinstance(value, Shape | Grid)
-    return f"{value.fingerprint[:8]}.." if named else f"{value!r:.60}"
+    return checks.shown(_compared(value))
 
 
 def out_of_range(s: ClientSummary, name: str) -> str | None:

@@ -20,10 +20,13 @@ least 1 - alpha - epsilon. For this step epsilon must not depend on the data, wh
 score is represented too low, tau is not below the exact threshold for alpha itself, and 1 - alpha
 is proved.
 
-A status never depends on what the data happened to show. "Nothing is compressed" means that nothing
-could have been: every client has so few records that its digest keeps every score, however they
-fall into atoms. For two clusters to be merged, their share of an atom must be at most
-sin(pi / delta), and two of n records have at least the share 2 / n.
+A status never depends on what the data happened to show, with one exception: where a group has no
+finite threshold, with few records or without any, its sets hold everything, and this is said in the
+place of "proved". A reader of the thresholds knows it in any case, also in a file without counts,
+and whether there are few records or none makes no difference. "Nothing is compressed" means that
+nothing could have been: every client has so few records that its digest keeps every score, however
+they fall into atoms. For two clusters to be merged, their share of an atom must be at most sin(pi /
+delta), and two of n records have at least the share 2 / n.
 
 Counts on a public grid are not a compression in this sense. The grid is fixed before any record is
 seen, and rounding up to it gives every record another score, by a rule that is the same for the
@@ -55,6 +58,9 @@ PAPER = "proved under the paper's argument"
 
 MEASURED = "measured"
 """The bound held in every federation that was simulated, and no proof is known."""
+
+EVERYTHING_GIVEN = "only by giving everything"
+"""The group has no finite threshold, so that its sets hold everything. No theorem is needed."""
 
 ON_AVERAGE = "on average over calibrations"
 """The kind of promise that holds for the average of all calibrations that could have happened."""
@@ -93,7 +99,8 @@ class Guarantee:
     `min_count` is 1. All else is "measured". With the paper's correction, rule="simultaneous" is
     proved for one or two groups; for more groups it is "proved under the paper's argument" if the
     groups are unimodular, and "measured" if not, because the paper's weight is then not always
-    enough.
+    enough. If the group has no finite threshold, both are "only by giving everything", whatever
+    theorem there is.
     """
 
     group: str
@@ -129,16 +136,17 @@ def guarantees_of(problem: Problem, eta: float) -> tuple[Guarantee, ...]:
     privacy = _privacy(problem)
     mass = weights.rate @ described
     squares = weights.rate**2 @ described
+    finite = problem.finite_alone
     return tuple(
         Guarantee(
             group=name,
             lower=max(0.0, 1 - alpha - epsilon),
-            lower_status=lower_status,
+            lower_status=lower_status if finite[g] else EVERYTHING_GIVEN,
             certified=1 - alpha if one_sided else max(0.0, 1 - alpha - float(slack[g])),
-            certified_status=certified_status,
+            certified_status=certified_status if finite[g] else EVERYTHING_GIVEN,
             upper=float(upper[g]),
             upper_status=PAPER if problem.correction.kind == "paper" else MEASURED,
-            theorem=theorem,
+            theorem=theorem if finite[g] else None,
             eta=eta,
             weight=float(mass[g] / weights.unit),
             records=int(described[:, g].sum()),

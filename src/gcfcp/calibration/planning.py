@@ -41,6 +41,7 @@ from gcfcp.thresholds import ThresholdTable
 SHOWN_SITES = 50
 """For more clients than this, the plan does not say how an unseen site would fare."""
 
+_NOT_BY_CHANCE = 20.0  # An absence of probability exp(-20) is no accident.
 _LARGE_GAMMA = 3.0  # From this size on, the plan says what the groups cost and what would help.
 
 
@@ -71,6 +72,7 @@ class GroupPlan:
     largest_client: str | None = None  # The client with the largest share of its weight.
     largest_share: float = 0.0  # That share, suppressed records included.
     privacy: float = 0.0  # The coverage that noise costs; see `Guarantee.privacy`.
+    nobody: bool = False  # Whether no client can have described or suppressed a record of it.
 
 
 @dataclass(frozen=True)
@@ -94,13 +96,18 @@ class Plan:
         """Whether every atom will have a finite threshold."""
         return all(a.reason is None for a in self.atoms)
 
+    @property
+    def attention_first(self) -> list[GroupPlan]:
+        """The groups, those without any record first."""
+        return sorted(self.groups, key=lambda g: not g.nobody)
+
     def __str__(self) -> str:
         lines = [
             f"alpha={self.alpha:g}; {self.correction}",
             *(
                 f"  {g.group}: {g.records:,} records, weight {g.weight:.4f}{self._most(g)}: "
                 f"{_state(g)}"
-                for g in self.groups
+                for g in self.attention_first
             ),
         ]
         lines += [
@@ -121,6 +128,8 @@ class Plan:
 
 def _state(group: GroupPlan) -> str:
     """Whether the group is finite on its own and, if it is not, how many records it needs."""
+    if group.nobody:
+        return "INFINITE, because no site has a record of it"
     if group.finite:
         return "finite"
     if group.withheld:
@@ -185,6 +194,7 @@ def plan(
         groups=_group_plans(problem, privacy),
         atoms=records,
         notes=(
+            *_notes_on_nobody(problem),
             *_note_on_the_mixture(problem),
             *_note_on_the_groups(problem),
             *_note_on_the_noise(problem, privacy, epsilon),
@@ -244,12 +254,38 @@ def _group_plans(problem: Problem, privacy: Sequence[float]) -> tuple[GroupPlan,
                 largest_client=largest[name].client if name in largest else None,
                 largest_share=largest[name].share if name in largest else 0.0,
                 privacy=privacy[g],
+                nobody=not (counts[g] or tally.suppressed[:, g].any()),
             )
         )
     return tuple(plans)
 
 
 # --- What the mixture and the groups cost --------------------------------------------------------
+
+
+def _notes_on_nobody(problem: Problem) -> list[str]:
+    """Which groups no site has, or one site lacks that the others have, and what to look at."""
+    described, suppressed = problem.tally.described, problem.tally.suppressed
+    n, notes = problem.sizes.n, []
+    for g, name in enumerate(problem.groups.others):
+        what = f"group {name!r} ({problem.groups.condition_of(name)})"
+        if not described[:, g].any() and not suppressed[:, g].any():
+            notes.append(
+                f"no site has a record of {what}: look at its condition and at the values at the "
+                "sites, which gcfcp summarize names there"
+            )
+            continue
+        for k, s in enumerate(problem.summaries):
+            if described[k, g] or suppressed[k, g] or not s.possible[g] or len(n) == 1:
+                continue
+            share = (described[:, g].sum() - described[k, g]) / (n.sum() - n[k])
+            # By chance this happens with the probability (1 - share)^n_k.
+            if -n[k] * math.log1p(-min(share, 1 - 1e-9)) > _NOT_BY_CHANCE:
+                notes.append(
+                    f"{s.client} has no record of {what}, which {share:.1%} of the records "
+                    "elsewhere belong to: ask the site how it writes these values"
+                )
+    return notes
 
 
 def _note_on_the_mixture(problem: Problem) -> list[str]:

@@ -11,8 +11,8 @@ from gcfcp import codec
 from gcfcp.cli import console
 
 if TYPE_CHECKING:
-    from gcfcp.audit import Audit, AuditReport
-    from gcfcp.calibration import Calibration, Plan
+    from gcfcp.audit import Audit, AuditReport, GroupAudit
+    from gcfcp.calibration import Calibration, GroupPlan, Plan
     from gcfcp.prediction import Predictor
     from gcfcp.shape import Shape
     from gcfcp.summary import ClientSummary
@@ -133,6 +133,11 @@ def clients(count: int) -> str:
 def audit_values(found: Audit) -> dict[str, Any]:
     """An audit for programs; the counts of a suppressed group are null."""
     hidden, ranges = found.suppressed.tolist(), found.ranges
+    unknown = [None] * len(found.groups)
+    sets = [
+        unknown if array is None else array.tolist()
+        for array in (found.sets.arrays if found.sets is not None else (None, None, None))
+    ]
 
     def published(values: Any) -> list[Any]:
         return [None if h else v for v, h in zip(values.tolist(), hidden, strict=True)]
@@ -146,6 +151,8 @@ def audit_values(found: Audit) -> dict[str, Any]:
         ranges.least.tolist(),
         ranges.least_missed.tolist(),
         ranges.most_missed.tolist(),
+        *sets,
+        unknown if found.everything is None else found.everything.tolist(),
         strict=True,
     )
     return {
@@ -169,8 +176,12 @@ def audit_values(found: Audit) -> dict[str, Any]:
                 "at_least": a,
                 "missed_at_least": low,
                 "missed_at_most": high,
+                "full": full,
+                "empty": empty,
+                "infinite": infinite,
+                "everything": everything,
             }
-            for g, h, c, t, b, a, low, high in rows
+            for g, h, c, t, b, a, low, high, full, empty, infinite, everything in rows
         ],
     }
 
@@ -191,8 +202,11 @@ def show_audit(found: Audit, as_json: bool) -> None:
         console.lines(f"  round {found.round or 'not stated'}, date {found.date or 'not stated'}")
     if found.share is not None:
         console.lines(f"  its weight in the predictor's mixture is {found.share:.4g}")
+    counted = [
+        name for name in ("full", "empty", "infinite") if values["groups"][0][name] is not None
+    ]
     console.table(
-        ["group", "covered", "total"],
+        ["group", "covered", "total", *counted],
         [
             [
                 g["group"],
@@ -201,10 +215,13 @@ def show_audit(found: Audit, as_json: bool) -> None:
                     g["at_most"] - g["missed_at_least"],
                 ),
                 span(g["at_least"], g["at_most"]),
+                *(f"{g[name]:,}" for name in counted),
             ]
             for g in values["groups"]
         ],
     )
+    if counted:
+        console.lines("full, empty: sets that hold everything or nothing; infinite: thresholds")
 
 
 def counted_in(found: Audit) -> str:
@@ -319,7 +336,7 @@ def show_plan(found: Plan) -> None:
         [
             [
                 g.group,
-                ("finite", "green") if g.finite else ("infinite", "bold red"),
+                _finite(g),
                 f"{g.records:,}",
                 f"{g.weight:.4f}",
                 f"{g.charge:.3g}" if math.isfinite(g.charge) else "",
@@ -327,7 +344,7 @@ def show_plan(found: Plan) -> None:
                 f"{g.least_alpha:.3g}",
                 "" if g.largest_client is None else f"{g.largest_client} {g.largest_share:.1%}",
             ]
-            for g in found.groups
+            for g in found.attention_first
         ],
         left=2,
         title=f"alpha {found.alpha:g}, {clients(len(found.clients))}",
@@ -349,10 +366,26 @@ def show_plan(found: Plan) -> None:
         console.lines(f"-> {advice}")
 
 
+def _finite(group: GroupPlan) -> console.Cell:
+    """Whether the threshold of a group will be finite."""
+    if group.nobody:
+        return "no records", "bold red"
+    return ("finite", "green") if group.finite else ("infinite", "bold red")
+
+
 def show_calibration(result: Calibration) -> None:
     """Print to standard error what a calibration promises, and how many thresholds are finite."""
+    from gcfcp.calibration import EVERYTHING_GIVEN
+
     show_guarantees([asdict(g) for g in result.guarantee], error=True)
     finite = sum(r.reason is None for r in result.atoms)
+    for g in result.guarantee:
+        if g.certified_status == EVERYTHING_GIVEN:
+            why = "" if g.records else "no site has described a record of it, so that "
+            console.note(
+                f"warning: group {g.group!r}: {why}no finite threshold would keep the promise; its "
+                "sets will hold everything (gcfcp plan says more)"
+            )
     console.note(f"promised {result.guarantee[0].promise}")
     console.note(
         f"{finite} of {len(result.atoms)} {result.by}s have a finite threshold; "
@@ -384,14 +417,19 @@ def show_guarantees(guarantees: Sequence[dict[str, Any]], error: bool = False) -
         )
 
 
-def show_report(found: AuditReport) -> None:
-    """Print the merged audits of all clients as a table, and what its words mean."""
+def show_report(found: AuditReport, sites: bool = False) -> None:
+    """Print the merged audits of all clients as a table, and what its words mean.
+
+    sites: Whether the coverage at each site is printed too.
+    """
     from gcfcp.audit import span
 
     colours = {"kept": "green", "broken": "bold red"}
     promised = "" if found.alpha is None else f", promised {1 - found.alpha:g}"
+    said = any(g.full is not None or g.empty is not None for g in found.groups)
     console.table(
-        ["group", "verdict", "coverage", "interval", "covered", "records", "mean size"],
+        ["group", "verdict", "coverage", "interval", "covered", "records", "mean size"]
+        + ["full sets", "empty sets"] * said,
         [
             [
                 g.group,
@@ -401,6 +439,7 @@ def show_report(found: AuditReport) -> None:
                 span(g.covered, g.covered_at_most),
                 span(g.total, g.total_at_most),
                 "" if g.mean_size is None else f"{g.mean_size:.3g}",
+                *[_share(g.full), _share(g.empty)][: 2 * said],
             ]
             for g in found.groups
         ],
@@ -409,13 +448,7 @@ def show_report(found: AuditReport) -> None:
     )
     console.lines(f"mixture of the clients: {found.mixture_text}")
     for g in found.groups:
-        if g.suppressed:
-            console.lines(
-                f"{g.group}: it is suppressed at {', '.join(g.suppressed_at)}, and the interval "
-                "allows for the records there"
-            )
-        elif not g.total_at_most:
-            console.lines(f"{g.group}: there are no records of this group")
+        _explain_group(g)
     if any(g.lowest != g.highest for g in found.groups):
         console.lines(
             "between a and b: sites with a min_count do not tell small numbers, so that the share "
@@ -428,3 +461,72 @@ def show_report(found: AuditReport) -> None:
             f"kept: the coverage is not below {1 - (found.alpha or 0):g} by more than "
             f"{found.margin:g}; intervals: {found.interval}, {found.adjustment}"
         )
+    if sites:
+        _show_sites(found)
+
+
+def _share(part: float | None) -> str:
+    """A share of the records in percent; nothing if it was not counted."""
+    return "" if part is None else f"{part:.1%}"
+
+
+def _explain_group(g: GroupAudit) -> None:
+    """Print what else there is to say about one group."""
+    from gcfcp.audit import GIVEN_EVERYTHING
+
+    if g.suppressed:
+        console.lines(
+            f"{g.group}: it is suppressed at {', '.join(g.suppressed_at)}, and the interval allows "
+            "for the records there"
+        )
+    elif not g.total_at_most:
+        console.lines(f"{g.group}: there are no records of this group")
+    if g.verdict == GIVEN_EVERYTHING:
+        how_many = "all" if g.full is None else f"{g.full:.1%}"
+        infinite = (
+            "" if g.infinite is None else f", and {g.infinite:.1%} have an infinite threshold"
+        )
+        console.lines(
+            f"{g.group}: {how_many} of its sets hold everything{infinite}; such a set is never "
+            "wrong and says nothing (gcfcp plan says what would help)"
+        )
+
+
+def _show_sites(found: AuditReport) -> None:
+    """Print the coverage of each group at each site."""
+    from gcfcp.audit import MOST_SITES, span
+
+    if not found.sites:
+        console.lines(f"coverage is not told site by site for more than {MOST_SITES} sites")
+        return
+    below = 0.0 if found.alpha is None else 1 - found.alpha
+    console.table(
+        ["site", "group", "coverage", "interval", "records"],
+        [
+            [
+                site.client,
+                g.group,
+                "" if g.coverage is None else f"{g.coverage:.4f}",
+                (f"[{g.low:.4f}, {g.high:.4f}]", "yellow" if g.high < below else ""),
+                span(g.total, g.total_at_most),
+            ]
+            for site in found.sites
+            for g in site.groups
+        ],
+        left=2,
+        title=f"Site by site: {found.confidence:.0%} confidence for all sites and groups together",
+    )
+    console.lines(_promised_to_sites(found))
+
+
+def _promised_to_sites(found: AuditReport) -> str:
+    """What is promised to a single site, and what is not."""
+    if found.site_groups:
+        return (
+            f"promised is the coverage of each group, and among them of {len(found.site_groups)} "
+            "sites as a whole; to a group within one site nothing is promised"
+        )
+    return (
+        "promised is the coverage of each group over all sites together; to a single site nothing "
+        "is promised, unless the groups file lists the sites (sites = [...])"
+    )

@@ -76,6 +76,7 @@ def plan(
     """
     import gcfcp
 
+    _warn_of_alpha(alpha)
     loaded = inputs.load_summaries(summaries, known_keys, aggregate, round, skip_bad)
     found = gcfcp.plan(
         loaded.summaries,
@@ -224,6 +225,7 @@ def shape(
     import gcfcp
 
     inputs.check_output(output, force, as_json)
+    _warn_of_alpha(alpha)
     loaded = inputs.load_summaries(summaries, known_keys, aggregate, round, skip_bad)
     made = gcfcp.fit_shape(
         loaded.summaries, alpha, loaded.mixture(mixture), aggregates=loaded.aggregates
@@ -293,6 +295,7 @@ def calibrate(
     inputs.check_output(output, force, as_json)
     if not as_json:
         console.check_tables()
+    _warn_of_alpha(alpha)
     loaded = inputs.load_summaries(summaries, known_keys, aggregate, round, skip_bad)
     result = gcfcp.calibrate(
         loaded.summaries,
@@ -362,6 +365,10 @@ def audit_merge(
         str | None,
         typer.Option("--round", metavar="TEXT", help="The round that all audits must belong to."),
     ] = None,
+    sites: Annotated[
+        bool,
+        typer.Option("--sites", help="Also print the coverage of each group at each single site."),
+    ] = False,
     output: Annotated[
         str | None,
         typer.Option("-o", "--output", help="A JSON file to write the result to."),
@@ -372,7 +379,8 @@ def audit_merge(
 ) -> None:
     """Say for every group whether the promise was kept.
 
-    The result names the mixture that it is about.
+    The result names the mixture that it is about, and says where the promise was kept only by sets
+    that hold everything.
     """
     import json
 
@@ -397,7 +405,7 @@ def audit_merge(
         if output != "-":
             console.show_json(report.to_dict())
     elif output != "-":
-        printing.show_report(report)
+        printing.show_report(report, sites)
 
 
 @app.command(
@@ -426,6 +434,20 @@ def report(
             "option may be repeated."
         ),
     ] = None,
+    title: Annotated[str, typer.Option(help="The title of the page.")] = "Coverage report",
+    model: Annotated[
+        str | None, typer.Option(help="The name of the model, for the top of the page.")
+    ] = None,
+    owner: Annotated[
+        str | None, typer.Option(help="Who answers for it, for the top of the page.")
+    ] = None,
+    period: Annotated[
+        str | None,
+        typer.Option(
+            help="The time that the page is about, such as '2026, fourth quarter'; by default the "
+            "round of the audits."
+        ),
+    ] = None,
     mixture: AuditMixtureText = None,
     confidence: Confidence = 0.95,
     known_keys: AuditKeys = None,
@@ -434,8 +456,8 @@ def report(
 ) -> None:
     """Write a report as one HTML page.
 
-    It says what was promised and, if there are audits, what they found. The page needs no other
-    file and no network.
+    It says what was promised and, if there are audits, whether that was kept, where it was not, and
+    what was left out. The page needs no other file and no network.
     """
     import gcfcp
     from gcfcp.report import render
@@ -460,6 +482,10 @@ def report(
         others or None,
         _plan_for(loaded, given) if given else None,
         shlex.join(["gcfcp", *typed.get()]),
+        title=title,
+        model=model,
+        owner=owner,
+        period=period,
     )
     inputs.write(output, page.encode(), force)
     if output != "-":
@@ -499,6 +525,15 @@ def verify(
         when = "".join(f", {what} {one[what]}" for what in ("round", "date") if one[what])
         console.lines(
             f"{one['file']}: {one['kind']} of {one['n']:,} records{when}, signed by {one['client']}"
+        )
+
+
+def _warn_of_alpha(alpha: float) -> None:
+    """Say so if alpha looks like the coverage that somebody wants."""
+    if 0.5 < alpha < 1:
+        console.note(
+            f"warning: alpha={alpha:g} lets {alpha:.3g} of the outcomes be missed: did you mean "
+            f"{1 - alpha:.3g}?"
         )
 
 

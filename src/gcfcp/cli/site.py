@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +25,7 @@ from gcfcp.cli.options import (
     Representation,
     ScoreName,
     Seed,
+    Separator,
     app,
 )
 from gcfcp.errors import GCFCPError
@@ -31,7 +33,8 @@ from gcfcp.errors import GCFCPError
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-    from gcfcp.tables import Rows
+    from gcfcp.groups import Groups
+    from gcfcp.tables import Rows, Table
 
 
 @app.command(
@@ -122,6 +125,7 @@ def summarize(
         str | None,
         typer.Option(metavar="DAY", help="The day of the summary, such as 2026-11-17."),
     ] = None,
+    separator: Separator = ",",
     missing: MissingRows = Missing.ERROR,
     seed: Seed = None,
     randomize: Annotated[
@@ -155,7 +159,10 @@ def summarize(
         parameters["randomized"] = randomize
     if score is ScoreName.RAPS:
         parameters |= {"lam": lam, "k_reg": k_reg}
-    with tables.open_table(data) as table, console.progress(f"reading {data}") as advance:
+    with (
+        tables.open_table(data, separator) as table,
+        console.progress(f"reading {data}") as advance,
+    ):
         scoring = tables.scoring(table, None if score is None else score.value, **parameters)
         making = Making(
             groups=family,
@@ -183,6 +190,7 @@ def summarize(
             holdout_rng=drawn,
             progress=advance,
         )
+        _warn_of_unmatched(table, family, rows, absent or ())
     if by is None and making.by == "group" and shape is None and not as_json:
         console.note("by group, because min_count is above 1; --by atom describes combinations")
     for part in parts:
@@ -220,6 +228,22 @@ def _holdout(
         raise GCFCPError("--shape-part and the output are the same file: give two names")
     inputs.check_output(shape_part, force)
     return inputs.seeded(seed, "the holdout")
+
+
+def _warn_of_unmatched(
+    table: Table, groups: Groups, rows: Rows, absent: Sequence[str] = ()
+) -> None:
+    """Say which groups have no record here, and which values there are.
+
+    It is said on standard error, to whoever runs the command beside the data.
+    """
+    from gcfcp import tables
+
+    names = [name for name in rows.unmatched if name not in absent]
+    for sentence in tables.explain_unmatched(table, groups, names):
+        console.note(
+            f"warning: {sentence}. If the site cannot have such records, say --absent to summarize"
+        )
 
 
 def _finish(
@@ -298,6 +322,7 @@ def predict(
             help="The site that the rows are from, if the groups have one group for each site.",
         ),
     ] = None,
+    separator: Separator = ",",
     missing: MissingRows = Missing.ERROR,
     seed: Seed = None,
     escape_formulas: Annotated[
@@ -316,7 +341,10 @@ def predict(
 
     inputs.check_output(output, force, as_json)
     loaded = inputs.load_predictor(predictor)
-    with tables.open_table(data) as table, console.progress(f"reading {data}") as advance:
+    with (
+        tables.open_table(data, separator) as table,
+        console.progress(f"reading {data}") as advance,
+    ):
         rows = tables.predict_table(
             table,
             loaded,
@@ -355,6 +383,7 @@ def audit(
         str | None,
         typer.Option(metavar="YYYY-MM-DD", help="The day of the audit, which is written to it."),
     ] = None,
+    separator: Separator = ",",
     missing: MissingRows = Missing.ERROR,
     seed: Seed = None,
     force: Force = False,
@@ -368,7 +397,10 @@ def audit(
 
     inputs.check_output(output, force, as_json)
     loaded = inputs.load_predictor(predictor)
-    with tables.open_table(data) as table, console.progress(f"reading {data}") as advance:
+    with (
+        tables.open_table(data, separator) as table,
+        console.progress(f"reading {data}") as advance,
+    ):
         found, rows = tables.audit_table(
             table,
             loaded,
@@ -380,6 +412,7 @@ def audit(
             round=round_,
             date=date,
         )
+        _warn_of_unmatched(table, loaded.groups, rows)
     text = f"{client}: {found.n:,} records were counted {printing.counted_in(found)}"
     values = printing.audit_values(found)
     _finish(output, found.to_bytes(), force, as_json, rows, values, text)

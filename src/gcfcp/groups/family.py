@@ -46,6 +46,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tomllib
 import warnings
 from collections import Counter
@@ -405,9 +406,16 @@ class Groups:
         parsed = zip(self.others, self.predicates, strict=True)
         return [parse(name, predicate) for name, predicate in parsed]
 
-    def _condition_of(self, name: str) -> str:
+    def condition_of(self, name: str) -> str:
         """The condition of a group, or the name of its column."""
         return self.conditions[self.names.index(name)] or name
+
+    def columns_of(self, name: str) -> tuple[str, ...]:
+        """The columns that decide who belongs to a group that is not a site."""
+        if self.predicates is None:
+            return (name,)
+        roots = self._expressions[self.others.index(name)].meta.root_names()
+        return tuple(dict.fromkeys(roots))
 
     def _check_columns(self, present: list[str]) -> None:
         """Raise an error if a group needs a column that is not among those present."""
@@ -421,7 +429,21 @@ class Groups:
                     raise GCFCPError(
                         f"group {name!r} needs column {column!r}; "
                         f"the data have {checks.listed(present) or 'no columns'}"
+                        f"{self.quoting_hint(column, present)}"
                     )
+
+    def quoting_hint(self, column: str, present: Iterable[str]) -> str:
+        """A hint if a condition names a column that has to stand in quotes; "" otherwise.
+
+        In `education-num >= 13`, SQL subtracts num from education.
+        """
+        for condition in self.predicates or ():
+            for name in present:
+                words = _WORD.findall(name)
+                bare = name in condition and f'"{name}"' not in condition
+                if column in words and len(words) > 1 and bare:
+                    return f"; write \"{name}\" in double quotes: '{_quoted(condition, name)}'"
+        return ""
 
     def _evaluated(self, table: Any) -> tuple[int, list[tuple[Bools, int]]]:
         """The number of rows and, for each group, who belongs and how many values are missing."""
@@ -442,12 +464,13 @@ class Groups:
             # A constant such as TRUE gives one value, which NumPy later repeats for all rows.
             column = frame.select(expr.alias("member")).to_series()
         except pl.exceptions.PolarsError as error:
-            raise GCFCPError(f"group {name!r}: {first_line(error)}") from None
+            texts = _texts(frame, expr)
+            raise GCFCPError(f"group {name!r}: {first_line(error)}{texts}") from None
         except (Exception, pl.exceptions.PanicException) as error:
             # A panic of polars derives from BaseException, and is a defect of polars. polars has
             # then printed lines of its own.
             raise GCFCPError(
-                f"group {name!r}: polars cannot evaluate {self._condition_of(name)!r:.100} "
+                f"group {name!r}: polars cannot evaluate {self.condition_of(name)!r:.100} "
                 f"({first_line(error)}): write the condition in another way"
             ) from None
         if column.dtype == pl.Boolean:
@@ -508,6 +531,27 @@ def _checked_predicates(
         if problem := problem_of(predicate):
             raise GCFCPError(f"group {name!r}: {problem}")
     return tuple(predicate.strip() for predicate in checked)
+
+
+_WORD = re.compile(r"\w+")  # What SQL takes for a name where there are no quotes.
+
+
+def _texts(frame: pl.DataFrame, expr: pl.Expr) -> str:
+    """Which columns of a condition hold texts, with the first that is no number; "" if none do."""
+    import polars as pl
+
+    found = []
+    for column in dict.fromkeys(expr.meta.root_names()):
+        values = frame[column]
+        if values.dtype == pl.String:
+            odd = values.filter(values.cast(pl.Float64, strict=False).is_null()).drop_nulls()
+            found += [f"column {column!r} holds the text {odd[0]!r:.60}"] if len(odd) else []
+    return f"; {' and '.join(found)}" if found else ""
+
+
+def _quoted(condition: str, name: str) -> str:
+    """The condition with this column in double quotes."""
+    return condition.replace(name, f'"{name}"')
 
 
 def _toml_string(text: str) -> str:

@@ -46,7 +46,7 @@ def columns(sites: tuple[str, ...], site: Any, n: int) -> Bools:
     places = [place.get(name, -1) if isinstance(name, str) else -1 for name in names]
     if -1 in places:
         row = places.index(-1)
-        raise _unknown(f"site[{row}]", names[row], sites)
+        raise _unknown(f"row {row + 1}: site", names[row], sites)
     found[np.arange(n), places] = True
     return found
 
@@ -62,9 +62,9 @@ def check(sites: tuple[str, ...], given: Bools, own: Bools) -> None:
         at = np.unravel_index(int(wrong.argmax()), wrong.shape)
         said = [group_of(site) for site, inside in zip(sites, given[at], strict=True) if inside]
         raise GCFCPError(
-            f"membership row {at[0]} belongs to {checks.listed(said) or 'no site'}, but its site "
-            f"is {sites[int(own[at].argmax())]!r}: correct the row, or leave out the columns of "
-            "the sites"
+            f"membership row {at[0] + 1} belongs to {checks.listed(said) or 'no site'}, but its "
+            f"site is {sites[int(own[at].argmax())]!r}: correct the row, or leave out the columns "
+            "of the sites"
         )
 
 

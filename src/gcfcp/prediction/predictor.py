@@ -182,6 +182,15 @@ class Predictor:
         share = codec.number(given[0]) if len(given) == 1 else None
         return share if share is not None and 0 <= share <= 1 else None
 
+    @cached_property
+    def gives_everything(self) -> Bools:
+        """For each group, whether every record in it has the threshold +inf, bool (G,).
+
+        The sets of such a group hold every label and its intervals are unbounded. They are never
+        wrong, and say nothing.
+        """
+        return self.threshold_table.infinite_groups
+
     def thresholds(self, membership: Any, threshold_rng: Generator | None = None) -> Floats:
         """The threshold of each row; see `ThresholdTable.thresholds`."""
         return self.threshold_table.thresholds(membership, threshold_rng)

@@ -6,7 +6,9 @@ word that it needs.
 | module      | what it is for                                                     |
 |-------------|--------------------------------------------------------------------|
 | `page`      | `render`: makes the page, as the text of one HTML file             |
-| `findings`  | the head of the page, and the section about the audit              |
+| `head`      | the head of the page: promised, kept, where not, what was left out |
+| `findings`  | the section about the audit, group by group                        |
+| `sites`     | the section about coverage site by site                            |
 | `sections`  | the sections about promises, thresholds, clients, words, provenance |
 | `parts`     | what several sections use                                          |
 | `numbers`   | numbers as text                                                    |

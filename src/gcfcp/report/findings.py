@@ -1,4 +1,4 @@
-"""The head of the page, and the section about what the audit found."""
+"""The section about what the audit found, group by group."""
 
 from __future__ import annotations
 
@@ -7,21 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gcfcp import codec
-from gcfcp.audit import BROKEN, KEPT, NO_TARGET, UNKNOWN, AuditReport, GroupAudit, span
+from gcfcp.audit import (
+    BROKEN,
+    GIVEN_EVERYTHING,
+    KEPT,
+    NO_TARGET,
+    UNKNOWN,
+    AuditReport,
+    GroupAudit,
+    span,
+)
 from gcfcp.prediction import Predictor
 from gcfcp.report import numbers as num
-from gcfcp.report.parts import (
-    EVERYTHING,
-    alpha_of,
-    answer_of,
-    atoms_of,
-    cells_of,
-    defined,
-    every_group,
-    fit,
-    sum_known,
-)
+from gcfcp.report.parts import alpha_of, answer_of, defined, fit
 from gcfcp.report.scale import Mark, Scale, scale_of, step_of
 
 _OURS = "gcfcp"  # What the page calls the predictor that it is about, beside other methods.
@@ -31,7 +29,7 @@ _OURS = "gcfcp"  # What the page calls the predictor that it is about, beside ot
 class _Verdict:
     """How a verdict looks in a table."""
 
-    tone: str  # The class that gives it its colour: good, bad or open.
+    tone: str  # The class that gives it its colour: good, warn, bad or open.
     sign: str
     word: str
     rank: int  # Its place when a table is sorted by verdict; broken promises come first.
@@ -39,189 +37,11 @@ class _Verdict:
 
 _VERDICTS = {
     BROKEN: _Verdict("bad", "✕", "broken", 0),
-    UNKNOWN: _Verdict("open", "?", "too few records", 1),
-    NO_TARGET: _Verdict("open", "?", "no target", 2),
-    KEPT: _Verdict("good", "✓", "kept", 3),
+    GIVEN_EVERYTHING: _Verdict("warn", "!", "kept, but only by giving everything", 1),
+    UNKNOWN: _Verdict("open", "?", "too few records", 2),
+    NO_TARGET: _Verdict("open", "?", "no target", 3),
+    KEPT: _Verdict("good", "✓", "kept", 4),
 }
-
-
-# --- the head of the page -------------------------------------------------------------------------
-
-
-def verdict(
-    predictor: Predictor, audit: AuditReport | None, others: Mapping[str, AuditReport]
-) -> dict[str, Any]:
-    """The head of the page: one sentence for those who read no further, and what else they need.
-
-    Returns the tone (good, bad or open), a sign, the headline, and more lines below it.
-    """
-    if audit is None:
-        return {
-            "tone": "open",
-            "sign": "○",
-            "headline": _promised(predictor),
-            "more": _caveats(predictor),
-        }
-    by = {v: [g.group for g in audit.groups if g.verdict == v] for v in _VERDICTS}
-    tone, sign, headline = _headline(predictor, audit, by)
-    more = _besides(by, len(audit.groups)) + _compared(others, len(audit.groups))
-    more += [_mixture(audit, others), *_caveats(predictor)]
-    return {"tone": tone, "sign": sign, "headline": headline, "more": more}
-
-
-def _promised(predictor: Predictor) -> str:
-    """The headline of a page without an audit."""
-    return (
-        f"Promised, not yet audited: for {every_group(len(predictor.groups))}, the prediction "
-        f"{answer_of(predictor)} should contain the true answer for at least "
-        f"{num.exact_percent(1 - alpha_of(predictor))} of the records."
-    )
-
-
-def _headline(
-    predictor: Predictor, audit: AuditReport, by: Mapping[str, Sequence[str]]
-) -> tuple[str, str, str]:
-    """Tone, sign and sentence for what the audit found; `by` lists the groups of each verdict."""
-    promise = num.exact_percent(1 - alpha_of(predictor))
-    answer = answer_of(predictor)
-    total = len(audit.groups)
-    as_promised = f"at least {promise} of the records{_tolerance(audit)}"
-    if by[BROKEN]:
-        return (
-            "bad",
-            "✕",
-            f"Broken for {_some(len(by[BROKEN]), total)}: for {num.listed(by[BROKEN])}, the "
-            f"prediction {answer} contained the true answer less often than the promised "
-            f"{promise}.",
-        )
-    if len(by[KEPT]) == total:
-        return (
-            "good",
-            "✓",
-            f"Kept: for {every_group(len(predictor.groups))}, the prediction {answer} contained "
-            f"the true answer as often as promised ({as_promised}).",
-        )
-    if by[KEPT]:
-        return (
-            "open",
-            "◐",
-            f"No broken promise was found: the promise was kept for {_some(len(by[KEPT]), total)} "
-            f"({as_promised}), and for {num.counted(len(by[UNKNOWN]), 'group')} there are too few "
-            "audited records to tell.",
-        )
-    if by[NO_TARGET]:
-        return (
-            "open",
-            "○",
-            "Counted, not judged: the audits do not say which share of misses (alpha) was allowed, "
-            "so this page cannot say whether a promise was kept.",
-        )
-    return (
-        "open",
-        "?",
-        "Too few records to tell: the audit cannot show for any group whether the promised "
-        f"{promise} was kept or broken.",
-    )
-
-
-def _besides(by: Mapping[str, Sequence[str]], total: int) -> list[str]:
-    """Lines about the groups that the headline does not name."""
-    lines = []
-    if by[BROKEN] and by[KEPT]:
-        lines.append(f"The promise was kept for {len(by[KEPT])} of {num.counted(total, 'group')}.")
-    if by[UNKNOWN] and (by[KEPT] or by[BROKEN]):
-        lines.append(f"There are too few audited records to tell for {num.listed(by[UNKNOWN], 6)}.")
-    return lines
-
-
-def _compared(others: Mapping[str, AuditReport], total: int) -> list[str]:
-    """One line for each other method that breaks the promise for some group."""
-    lines = []
-    for name, report in others.items():
-        broken = [g.group for g in report.groups if g.verdict == BROKEN]
-        if broken:
-            lines.append(
-                f"With {name} instead, the promise would have been broken for "
-                f"{_some(len(broken), total)}: {num.listed(broken)}."
-            )
-    return lines
-
-
-def _some(count: int, total: int) -> str:
-    """How many of all groups, in words: "2 of 5 groups", "all 5 groups", "the one group"."""
-    if count < total:
-        return f"{count} of {num.counted(total, 'group')}"
-    return "the one group" if total == 1 else f"all {total} groups"
-
-
-def _tolerance(audit: AuditReport) -> str:
-    """How far below the promise a coverage may lie and still count as kept."""
-    if not audit.margin:
-        return ""
-    return f", with a tolerance of {100 * audit.margin:.3g} percentage points"
-
-
-def _caveats(predictor: Predictor) -> list[str]:
-    """What a reader must know before any number: who is missing, and which thresholds are not
-    finite."""
-    return _absent(predictor) + _not_finite(predictor)
-
-
-def _absent(predictor: Predictor) -> list[str]:
-    """A line that names the clients that did not answer when the summaries were collected."""
-    missing = predictor.provenance.get("missing")
-    if not isinstance(missing, list) or not missing:
-        return []
-    return [
-        f"This predictor was made without {num.counted(len(missing), 'client')} that gave no "
-        f"answer: {num.listed([str(name) for name in missing], 10)}. The promise is made for the "
-        "mixture of the other clients."
-    ]
-
-
-def _not_finite(predictor: Predictor) -> list[str]:
-    """A line about the thresholds that are not finite.
-
-    A set that holds every label is never wrong and says nothing, so a reader must know of it first.
-    """
-    atoms = atoms_of(predictor)
-    infinite = [a for a in atoms if not math.isfinite(a.threshold)]
-    if not infinite:
-        return []
-    weight, total = sum_known([a.weight for a in infinite]), sum_known([a.weight for a in atoms])
-    part = "" if not total or weight is None else f" ({num.share(weight / total)} of the weight)"
-    if predictor.by == "group":
-        part = ", and so for every record in one of them,"  # Groups overlap: weights do not add up.
-    there = ""
-    if all(a.threshold > 0 for a in infinite):
-        answer = answer_of(predictor)
-        state = "is unbounded" if answer == "interval" else EVERYTHING
-        there = f", so that the prediction {answer} {state} there"
-    return [
-        f"For {len(infinite)} of {cells_of(predictor).counted(len(atoms))}{part}, no "
-        f"finite threshold would keep the promise{there}."
-    ]
-
-
-def facts(predictor: Predictor) -> list[dict[str, str]]:
-    """The large numbers below the headline, each with what it counts."""
-    clients = predictor.recorded("clients")
-    known = [
-        ("promised in every group", num.exact_percent(1 - alpha_of(predictor))),
-        ("groups", num.whole(len(predictor.groups))),
-    ]
-    if predictor.by == "atom":
-        known.append(("combinations of groups", num.whole(len(atoms_of(predictor)))))
-    if clients:
-        known.append(("clients", num.whole(len(clients))))
-    records = sum_known([codec.number(c.get("n")) for c in clients])
-    if records:
-        known.append(("calibration records", num.whole(records)))
-    sent = sum_known([codec.number(c.get("bytes")) for c in clients])
-    sent = sent or codec.number(predictor.provenance.get("bytes_sent"))
-    if sent:
-        known.append(("sent by all clients together", num.in_bytes(sent)))
-    return [{"what": what, "value": value} for what, value in known]
 
 
 # --- what the audit found -------------------------------------------------------------------------
@@ -237,6 +57,7 @@ def audited(
     found = [{g.group: g for g in report.groups} for report in reports.values()]
     names = list(reports)
     sizes = any(g.mean_size is not None for g in audit.groups)
+    nothing = any(g.full is not None or g.infinite is not None for g in audit.groups)
     rows = [
         _audit_row(group, definition, [by.get(group) for by in found], names, scale, alpha)
         for group, definition in defined(predictor)
@@ -255,6 +76,7 @@ def audited(
         "rows": rows,
         "left_out": left_out,
         "sizes": sizes,
+        "nothing": nothing,
         "size_word": "Mean width" if answer_of(predictor) == "interval" else "Mean set size",
         "how": _how(audit),
         "comparison": _comparison(audit, others),
@@ -303,6 +125,7 @@ def _audit_row(
         "marks": marks[::-1],  # The mark of this predictor is drawn last, on top of the others.
         "found": [_coverage_cell(g, alpha, is_baseline=i > 0) for i, g in enumerate(found)],
         "size": _sizes(found, names),
+        "nothing": _saying_nothing(ours),
         "total": {
             "text": span(ours.total, ours.total_at_most),
             "value": str(ours.total),
@@ -384,6 +207,18 @@ def _sizes(found: Sequence[GroupAudit | None], names: Sequence[str]) -> dict[str
     return {"text": ours.text, "value": ours.value, "others": others}
 
 
+def _saying_nothing(g: GroupAudit) -> dict[str, Any]:
+    """The share of the predictions that hold everything, and what else is known of them."""
+    full = g.infinite if g.full is None else g.full
+    cell = num.Cell.of(full, num.share)
+    notes = []
+    if g.infinite:
+        notes.append(f"{num.share(g.infinite)} have an infinite threshold")
+    if g.empty:
+        notes.append(f"{num.share(g.empty)} are empty")
+    return {"text": cell.text, "value": cell.value, "notes": notes}
+
+
 def _how(audit: AuditReport) -> str:
     """How the audit was made, and how to read its chart."""
     records = num.counted(sum(c.n for c in audit.clients), "labelled record")
@@ -399,22 +234,20 @@ def _how(audit: AuditReport) -> str:
         "coverage: the share of a group's records whose prediction contained the true answer. The "
         "line through the mark shows the range in which the true coverage lies; all lines together "
         "are right with "
-        f"{num.exact_percent(audit.confidence)} confidence.{band}"
+        f"{num.exact_percent(audit.confidence)} confidence.{band}{_kept_means(audit)}"
     )
 
 
-def _mixture(audit: AuditReport, others: Mapping[str, AuditReport]) -> str:
-    """How much the clients count in the coverage that was found, also where others differ in it."""
-    text = f"Mixture of the clients in the audit: {audit.mixture_text}."
-    for name, report in others.items():
-        if not _alike(report.shares, audit.shares):
-            text += f" With {name}, it is another one: {report.mixture_text}."
-    return text
-
-
-def _alike(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
-    """Whether two mixtures give each client the same weight, up to rounding."""
-    return one.keys() == other.keys() and all(abs(one[k] - other[k]) < 1e-9 for k in one)
+def _kept_means(audit: AuditReport) -> str:
+    """What the verdict "kept" allows."""
+    if audit.alpha is None or not audit.margin:
+        return ""
+    low = num.exact_percent(1 - audit.alpha - audit.margin)
+    return (
+        f" Kept means that the whole line lies above {low}: no number of records could rule out a "
+        f"coverage just below {num.exact_percent(1 - audit.alpha)}, so that "
+        f"{100 * audit.margin:.3g} percentage points are tolerated."
+    )
 
 
 def _comparison(audit: AuditReport, others: Mapping[str, AuditReport]) -> str:

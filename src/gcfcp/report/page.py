@@ -23,12 +23,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.resources import files
 
+from gcfcp import checks
 from gcfcp.audit import AuditReport
 from gcfcp.calibration import Plan
 from gcfcp.errors import GCFCPError
 from gcfcp.libraries import needs
 from gcfcp.prediction import Predictor
-from gcfcp.report import findings, sections
+from gcfcp.report import findings, head, sections, sites
 from gcfcp.report import numbers as num
 from gcfcp.report.parts import alpha_of
 from gcfcp.version import LIBRARY
@@ -45,6 +46,9 @@ def render(
     *,
     date: str | datetime | None = None,
     title: str = "Coverage report",
+    model: str | None = None,
+    owner: str | None = None,
+    period: str | None = None,
 ) -> str:
     """The report as the text of one HTML file.
 
@@ -58,6 +62,10 @@ def render(
     command: The command that the user ran; the page shows it.
     date: The date of the report, which is now if none is given.
     title: The title of the page.
+    model: The name of the model, for people. By default it is what the summaries say.
+    owner: Who answers for the model or for this report.
+    period: The time that the report is about, such as "2026, fourth quarter". By default it is the
+    round of the audit.
     """
     needs("jinja2", "reports", "cli")
     import jinja2
@@ -65,6 +73,7 @@ def render(
 
     others = dict(baselines or {})
     _check_fit(predictor, audit, others)
+    audit = None if audit is None else head.judged(predictor, audit)
     css, script = _template("report.css"), _template("report.js")
     environment = jinja2.Environment(
         autoescape=True,
@@ -79,6 +88,7 @@ def render(
         css=Markup(css),
         script=Markup(script),
         policy=_policy(css, script),
+        about=head.about(predictor, audit, _date(date), model=model, owner=owner, period=period),
         **_content(predictor, audit, others, plan),
         provenance=sections.provenance(predictor, audit, _date(date), command),
     )
@@ -94,9 +104,10 @@ def _content(
     """What the template shows, section by section, except for the provenance."""
     return {
         "promise": num.exact_percent(1 - alpha_of(predictor)),
-        "verdict": findings.verdict(predictor, audit, others),
-        "facts": findings.facts(predictor),
+        "verdict": head.verdict(predictor, audit, others),
+        "facts": head.facts(predictor),
         "audit": None if audit is None else findings.audited(predictor, audit, others),
+        "sites": sites.by_site(predictor, audit),
         "promises": sections.promises(predictor),
         "infinite": sections.infinite(predictor, plan),
         "thresholds": sections.thresholds(predictor),
@@ -137,7 +148,11 @@ def _date(date: str | datetime | None) -> str:
 def _check_fit(
     predictor: Predictor, audit: AuditReport | None, others: Mapping[str, AuditReport]
 ) -> None:
-    """Refuse audits of other groups or of another alpha: the page would say what is not true."""
+    """Refuse audits of another predictor, of other groups or of another alpha.
+
+    The page would say what is not true. Audits that do not say which predictor they are of are let
+    in, and the page says so.
+    """
     if audit is None and others:
         raise GCFCPError(
             f"baselines {', '.join(others)} were given without an audit of the predictor to "
@@ -147,6 +162,12 @@ def _check_fit(
         raise GCFCPError(
             f"{len(others)} baselines were given, but at most {_SERIES - 1} can be drawn: leave "
             "some out"
+        )
+    if audit is not None and audit.predictor not in (None, predictor.fingerprint):
+        raise GCFCPError(
+            f"the audit is of predictor {checks.shown(audit.predictor)}, but the report is about "
+            f"predictor {checks.shown(predictor.fingerprint)}: give the predictor that was "
+            "audited, or audit this one"
         )
     named = {} if audit is None else {"the audit": audit}
     for name, report in [*named.items(), *others.items()]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gcfcp import codec
 from gcfcp.prediction import Predictor
 from gcfcp.report import numbers as num
 
@@ -82,15 +83,50 @@ def defined(predictor: Predictor) -> list[tuple[str, str]]:
     return list(zip(predictor.groups.names, predictor.groups.conditions, strict=True))
 
 
-def mixture_words(mixture: Any) -> str:
-    """How much the clients count, as the second half of a sentence."""
-    if mixture == "uniform":
-        return "every client counts the same, however few records it has"
-    if mixture == "proportional":
-        return "every record counts the same, as if all records lay in one place"
-    if isinstance(mixture, Mapping) and len(set(map(str, mixture.values()))) == 1:
-        return "every client counts the same"
-    return "every client counts with the weight that was given for it"
+def mixture_words(predictor: Predictor) -> str:
+    """How much the clients count in the promise, as part of a sentence."""
+    return _MIXTURES[_mixture_kind(predictor)]
+
+
+def mixture_weights(predictor: Predictor) -> str:
+    """The same in fewer words, with the weight of each client if there are few.
+
+    Weights that were given by name are recognised if they are those of the records.
+    """
+    short = mixture_words(predictor).partition(",")[0]
+    clients = predictor.recorded("clients")
+    shares = [(str(c.get("client")), codec.number(c.get("share"))) for c in clients]
+    known = [f"{name} {num.share(share)}" for name, share in shares if share is not None]
+    listed = f" ({', '.join(known)})" if known and len(known) == len(shares) <= 6 else ""
+    return short + listed
+
+
+_MIXTURES = {
+    "proportional": (
+        "in proportion to the records, so that every record counts the same, as if all records lay "
+        "in one place"
+    ),
+    "uniform": "every client counts the same, however few records it has",
+    "given": "every client counts with the weight that was given for it",
+}
+
+
+def _mixture_kind(predictor: Predictor) -> str:
+    """Which of `_MIXTURES` the predictor's mixture is."""
+    mixture, clients = predictor.provenance.get("mixture"), predictor.recorded("clients")
+    if isinstance(mixture, str) and mixture in _MIXTURES:
+        return mixture
+    shares = [codec.number(c.get("share")) for c in clients]
+    records = [codec.number(c.get("n")) for c in clients]
+    total = sum_known(records)
+    if not total or sum_known(shares) is None:
+        return "given"
+    pairs = [
+        (w, n) for w, n in zip(shares, records, strict=True) if w is not None and n is not None
+    ]
+    if all(abs(w - n / total) < 1e-9 for w, n in pairs):
+        return "proportional"
+    return "uniform" if all(abs(w - 1 / len(pairs)) < 1e-9 for w, _ in pairs) else "given"
 
 
 def sum_known(values: Sequence[float | None]) -> float | None:

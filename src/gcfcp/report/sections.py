@@ -12,7 +12,7 @@ import numpy as np
 
 from gcfcp import codec, scores
 from gcfcp.audit import AuditReport
-from gcfcp.calibration import MEASURED, PAPER, PROVED, Plan, twin_text
+from gcfcp.calibration import EVERYTHING_GIVEN, MEASURED, PAPER, PROVED, Plan, twin_text
 from gcfcp.prediction import Predictor
 from gcfcp.report import numbers as num
 from gcfcp.report.parts import (
@@ -75,7 +75,11 @@ def promises(predictor: Predictor) -> dict[str, Any]:
         "rows": rows,
         "counted": counted,
         "left_out": left_out,
-        "words": [(status, _STATUS[status]) for status in _STATUS if status in statuses],
+        "words": [
+            (_GROUNDS.get(status, status), _STATUS[status])
+            for status in _STATUS
+            if status in statuses
+        ],
     }
 
 
@@ -86,7 +90,7 @@ def _promise_text(predictor: Predictor) -> str:
         "promised to contain the true answer for at least "
         f"{num.exact_percent(1 - alpha_of(predictor))} of the new records. New records are assumed "
         "to come from the clients in a fixed mixture: "
-        f"{mixture_words(predictor.provenance.get('mixture'))}. {_kind_of_promise(predictor)}"
+        f"{mixture_words(predictor)}. {_kind_of_promise(predictor)}"
     )
 
 
@@ -127,7 +131,7 @@ def _promise_row(group: str, definition: str, given: Mapping[str, Any], alpha: f
     """The bounds on the coverage of one group, each with how well it is founded."""
     low, high = num.rounded(alpha, up=False), num.rounded(alpha, up=True)
     bounds = (
-        ("Certified at least", "certified", low),
+        ("Promised at least", "certified", low),
         ("Worst case at least", "lower", low),
         ("At most", "upper", high),
     )
@@ -135,7 +139,12 @@ def _promise_row(group: str, definition: str, given: Mapping[str, Any], alpha: f
         "group": group,
         "definition": definition,
         "bounds": [
-            {"label": label, "cell": num.Cell.of(given.get(key), form), "status": status}
+            {
+                "label": label,
+                "cell": num.Cell.of(given.get(key), form),
+                "status": status,
+                "ground": _GROUNDS.get(status, status),
+            }
             for label, key, form in bounds
             if (status := str(given.get(f"{key}_status", num.DASH)))
         ],
@@ -145,7 +154,18 @@ def _promise_row(group: str, definition: str, given: Mapping[str, Any], alpha: f
     }
 
 
+_GROUNDS = {
+    PAPER: "argued in the paper, not proved",
+    MEASURED: "measured, not proved",
+    EVERYTHING_GIVEN: "only by giving everything",
+}
+"""What stands below a bound, where it is not the status itself."""
+
 _STATUS = {
+    EVERYTHING_GIVEN: (
+        "No threshold of the group is finite, because no site has enough records of it, or any. "
+        "Every prediction holds everything, so that it is never wrong and says nothing."
+    ),
     PROVED: (
         "A mathematical theorem covers exactly what was done here. It assumes that the new records "
         "of a client arise in the same way as its calibration records did and independently of "
@@ -627,11 +647,11 @@ def words(predictor: Predictor, audit: AuditReport | None) -> list[tuple[str, st
             "counted group by group, so that a good average cannot hide a group that is let down.",
         ),
         (
-            "Certified at least, worst case, at most",
+            "Promised at least, worst case, at most",
             "These are bounds on the coverage of a group. The worst case allows for the largest "
-            "error that the clients' compression of their scores could make; the certified bound "
-            "allows for the error that it really made. The word below each bound says how well it "
-            "is founded.",
+            "error that the clients' compression of their scores could make; what is promised "
+            "allows for the error that it really made. The words below each bound say how well it "
+            "is founded: proved, argued in the paper, or measured and not proved.",
         ),
         _cell_word(predictor),
         (
@@ -656,7 +676,8 @@ def words(predictor: Predictor, audit: AuditReport | None) -> list[tuple[str, st
                 "means that the whole range lies above the promise minus a tolerance of "
                 f"{100 * margin:.3g} percentage points; without a tolerance, no number of records "
                 "could rule out a coverage just below the promise. Too few records means that "
-                "neither can be shown.",
+                "neither can be shown. Kept, but only by giving everything, means that at least "
+                "the promised share of the predictions held every possible answer.",
             ),
         )
     return words

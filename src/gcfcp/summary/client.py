@@ -415,7 +415,7 @@ class Making:
             inside = membership[:, self.groups.names.index(name)]
             if inside.any():
                 number = int(inside.sum() if counts is None else counts[inside].sum())
-                first = f", the first at position {int(inside.argmax())}" if counts is None else ""
+                first = f", the first in row {int(inside.argmax()) + 1}" if counts is None else ""
                 raise GCFCPError(
                     f"{number} records belong to group {name!r}, which was declared absent{first}: "
                     "correct these records, or do not declare the group absent"

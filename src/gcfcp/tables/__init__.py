@@ -12,6 +12,7 @@ batches, so it may be larger than memory.
 | `summaries`   | makes the summary of a table                               |
 | `audits`      | makes the audit of a labelled table                        |
 | `predictions` | writes the prediction set or interval of every row         |
+| `unmatched`   | says why a group has none of the records                   |
 """
 
 from gcfcp.tables.audits import audit_table
@@ -20,6 +21,7 @@ from gcfcp.tables.passes import Progress, Rows
 from gcfcp.tables.predictions import predict_table
 from gcfcp.tables.scoring import SCORES, Scoring, scoring, scoring_for
 from gcfcp.tables.summaries import summarize_table
+from gcfcp.tables.unmatched import explain_unmatched
 
 __all__ = [
     "SCORES",
@@ -28,6 +30,7 @@ __all__ = [
     "Scoring",
     "Table",
     "audit_table",
+    "explain_unmatched",
     "open_table",
     "predict_table",
     "scoring",

@@ -1,15 +1,18 @@
-"""The audit of a labelled table: how often the prediction contained the true outcome."""
+"""The audit of a labelled table: how often the prediction contained the true outcome, and how often
+it said nothing."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from gcfcp.arrays import Bools
+from gcfcp.arrays import Bools, Floats
 from gcfcp.audit import Audit, Counts, count, publish
+from gcfcp.errors import GCFCPWarning
 from gcfcp.prediction import Predictor
 from gcfcp.tables.files import Table
 from gcfcp.tables.passes import Batch, Progress, Rows, batches
@@ -52,7 +55,15 @@ def audit_table(
     for batch in batches(table, predictor.groups, columns, types, missing, progress, site=site):
         with batch.located():
             covered, size = _coverage(predictor, by, batch, rng)
-        more = count(covered, batch.membership, groups=predictor.groups, set_size=size)
+            limits = _thresholds(predictor, batch)
+        more = count(
+            covered,
+            batch.membership,
+            groups=predictor.groups,
+            set_size=size,
+            labels=len(by.labels) if by.labels else None,
+            thresholds=limits,
+        )
         counts = more if counts is None else counts + more
         rows = batch.rows
     assert counts is not None  # `batches` raises an error if there is no row to count.
@@ -63,11 +74,19 @@ def audit_table(
         min_count=min_count,
         alpha=float(predictor.threshold_table.alpha),
         predictor=predictor.fingerprint,
+        everything=predictor.gives_everything,
         share=predictor.share_of(client),
         round=round,
         date=date,
     )
     return found, rows
+
+
+def _thresholds(predictor: Predictor, batch: Batch) -> Floats:
+    """The threshold of each row. What there is to warn of was said when the sets were made."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GCFCPWarning)
+        return predictor.thresholds(batch.membership)
 
 
 def _y_type(by: Scoring) -> dict[str, Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -52,6 +53,7 @@ class Table:
     columns: tuple[str, ...]
     rows: int | None  # The number of rows, which a CSV file does not tell before it is read.
     stamp: _Stamp  # What the file was like when it was opened.
+    separator: str = ","  # What stands between the fields of a CSV file.
 
     def batches(self, columns: tuple[str, ...], types: dict[str, Any]) -> Iterator[pl.DataFrame]:
         """Yield the named columns, in this order, up to 262,144 rows at a time.
@@ -72,8 +74,10 @@ class Table:
         finished = False
         with _unchanged(self), _reading(self.name):
             if not self.parquet:
-                types = _types(self.path, columns, types)
-            rows = _scan(self.path, self.parquet, types).select(*columns, pl.lit(None).alias(_END))
+                types = _types(self.path, columns, types, self.separator)
+            rows = _scan(self.path, self.parquet, types, self.separator).select(
+                *columns, pl.lit(None).alias(_END)
+            )
             marked = pl.concat([rows, end], how="diagonal_relaxed")
             for frame in marked.collect_batches(chunk_size=size, engine="streaming", lazy=True):
                 finished = frame.height > 0 and frame[_END][-1] is not None
@@ -86,31 +90,49 @@ class Table:
                 "run the command again"
             )
 
-    def require(self, columns: tuple[str, ...]) -> None:
-        """Raise a GCFCPError that names the missing columns if the table lacks any of these."""
+    def require(
+        self,
+        columns: tuple[str, ...],
+        hint: Callable[[str, Iterable[str]], str] | None = None,
+    ) -> None:
+        """Raise a GCFCPError that names the missing columns if the table lacks any of these.
+
+        hint: What else to say of a missing column, given the columns that there are.
+        """
         missing = [c for c in columns if c not in self.columns]
         if missing:
+            more = "" if hint is None else hint(missing[0], self.columns)
             raise GCFCPError(
-                f"{self.name} has no column {listed(missing)}; it has {listed(self.columns)}"
+                f"{self.name} has no column {listed(missing)}; it has {listed(self.columns)}{more}"
             )
 
 
 @contextmanager
-def open_table(path: str | PathLike[str]) -> Iterator[Table]:
+def open_table(path: str | PathLike[str], separator: str = ",") -> Iterator[Table]:
     """Open a CSV or Parquet file; which of the two it is follows from its first four bytes.
 
     path: "-" stands for standard input, which is copied to a temporary file while it is used.
+    separator: The character between the fields of a CSV file: "," or ";", or "\\t" for a tab.
     """
+    separator = _separator(separator)
     if fspath(path) == "-":
         with tempfile.NamedTemporaryFile(prefix="gcfcp-") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
             file.flush()
-            yield _table(file.name, "standard input")
+            yield _table(file.name, "standard input", separator)
     else:
-        yield _table(fspath(path), fspath(path))
+        yield _table(fspath(path), fspath(path), separator)
 
 
-def _table(path: str, name: str) -> Table:
+def _separator(given: str) -> str:
+    """The one character that stands between fields; a tab may be written in words."""
+    found = {"tab": "\t", "\\t": "\t"}.get(given, given)
+    if len(found) != 1 or found in '\r\n"' or not found.isascii():
+        raise GCFCPError(f"separator={given!r:.20} is not one character: give , or ; or tab")
+    return found
+
+
+def _table(path: str, name: str, separator: str) -> Table:
     """The columns of a file and, for Parquet, the number of its rows; no rows are read."""
     needs("polars", "tables", "cli")
     import polars as pl
@@ -120,17 +142,50 @@ def _table(path: str, name: str) -> Table:
             raise GCFCPError(f"{name} is a directory: give a CSV or Parquet file")
         stamp = _Stamp.of(path)
         with open(path, "rb") as file:
-            parquet = file.read(4) == _PARQUET_START
+            start = file.read(2048)
+        parquet = start[:4] == _PARQUET_START
     except OSError as error:
         raise GCFCPError(f"cannot read {name}: {error.strerror}") from None
+    _refuse_other_formats(name, start)
     with _reading(name):
-        lazy = _scan(path, parquet, {})
+        lazy = _scan(path, parquet, {}, separator)
         columns = tuple(lazy.collect_schema().names())
         rows = int(lazy.select(pl.len()).collect().item()) if parquet else None
-    return Table(path, name, parquet, columns, rows, stamp)
+    if not parquet and len(columns) == 1:
+        _refuse_other_separator(name, columns[0], separator)
+    return Table(path, name, parquet, columns, rows, stamp, separator)
 
 
-def _scan(path: str, parquet: bool, types: dict[str, Any]) -> pl.LazyFrame:
+# How files begin that people take for CSV: Excel's two formats, and UTF-16 in both orders.
+_EXCEL = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+def _refuse_other_formats(name: str, start: bytes) -> None:
+    """Raise an error that says what a file is that is neither CSV in UTF-8 nor Parquet."""
+    if start.startswith(_EXCEL):
+        raise GCFCPError(
+            f"{name} is an Excel workbook or another archive, and not a table: save the sheet as "
+            "CSV UTF-8 (in Excel: Save As), or write it with pandas as Parquet"
+        )
+    if start.startswith(_UTF_16) or start[1::2].count(0) > len(start) // 4 > 0:
+        raise GCFCPError(
+            f"{name} is written in UTF-16: save it as CSV UTF-8 (iconv -f UTF-16 -t UTF-8 on the "
+            "command line)"
+        )
+
+
+def _refuse_other_separator(name: str, header: str, separator: str) -> None:
+    """Raise an error if the only column of a CSV file looks like several."""
+    for other, written in ((";", "';'"), ("\t", "tab"), (",", ","), ("|", "'|'")):
+        if other != separator and other in header:
+            raise GCFCPError(
+                f"{name} has one column, {header!r:.60}: its fields seem to be separated by "
+                f"{'tabs' if other == chr(9) else repr(other)}; give --separator {written}"
+            )
+
+
+def _scan(path: str, parquet: bool, types: dict[str, Any], separator: str) -> pl.LazyFrame:
     """The file as a polars query that has not been run yet.
 
     types: The types of the columns of a CSV file; the others are texts.
@@ -140,11 +195,18 @@ def _scan(path: str, parquet: bool, types: dict[str, Any]) -> pl.LazyFrame:
     if parquet:
         return pl.scan_parquet(path, glob=False)
     return pl.scan_csv(
-        path, glob=False, null_values=_NULLS, schema_overrides=types, infer_schema_length=0
+        path,
+        glob=False,
+        separator=separator,
+        null_values=_NULLS,
+        schema_overrides=types,
+        infer_schema_length=0,
     )
 
 
-def _types(path: str, columns: tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:
+def _types(
+    path: str, columns: tuple[str, ...], given: dict[str, Any], separator: str
+) -> dict[str, Any]:
     """The types of these columns of a CSV file: those given, and what polars makes of the others.
 
     polars looks at all columns of a file to tell the type of one, which for 1,000 labels takes
@@ -158,14 +220,22 @@ def _types(path: str, columns: tuple[str, ...], given: dict[str, Any]) -> dict[s
         return given
     how_many = None if os.path.getsize(path) <= _SMALL_FILE else _DECISIVE_ROWS
     if _has_quotes(path):
-        asked = pl.scan_csv(path, glob=False, null_values=_NULLS, infer_schema_length=how_many)
+        asked = pl.scan_csv(
+            path,
+            glob=False,
+            separator=separator,
+            null_values=_NULLS,
+            infer_schema_length=how_many,
+        )
         found = asked.collect_schema()
     else:
-        texts = _scan(path, False, {}).select(*others, pl.lit("x").alias(_END))
+        texts = _scan(path, False, {}, separator).select(*others, pl.lit("x").alias(_END))
         if how_many is not None:
             texts = texts.head(how_many)
-        written = texts.collect().write_csv().encode()
-        found = pl.read_csv(written, null_values=_NULLS, infer_schema_length=None).schema
+        written = texts.collect().write_csv(separator=separator).encode()
+        found = pl.read_csv(
+            written, separator=separator, null_values=_NULLS, infer_schema_length=None
+        ).schema
     return {**{name: found[name] for name in others}, **given}
 
 
@@ -205,7 +275,29 @@ def _reading(name: str) -> Iterator[None]:
         yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         what = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        if "utf-8" in what.lower():
+            raise GCFCPError(f"{name} is not written in UTF-8: save it as CSV UTF-8") from None
+        if text := _NOT_A_NUMBER.search(what):
+            raise GCFCPError(_text_for_a_number(name, *text.groups())) from None
         raise GCFCPError(f"cannot read {name} as a table: {what:.300}") from None
+
+
+# What polars says of a text in a column that has to hold numbers.
+_NOT_A_NUMBER = re.compile(r"could not parse `(.*)` as dtype `[fiu]\d+` at column '(.*)'")
+
+
+def _text_for_a_number(name: str, value: str, column: str) -> str:
+    """The message for a text where a number has to be."""
+    value = value.strip('"')
+    comma = re.fullmatch(r"[-+]?\d+,\d+", value)
+    remedy = (
+        f"write {value.replace(',', '.')} with a point"
+        if comma
+        else "correct it, or leave the field empty if the value is missing"
+    )
+    return (
+        f"{name}: column {column!r} holds the text {value!r:.60} where a number has to be: {remedy}"
+    )
 
 
 def listed(names: Any, limit: int = 12) -> str:

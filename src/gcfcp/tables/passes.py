@@ -8,11 +8,14 @@ left out. They are counted in both cases. The columns that the conditions of the
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 from gcfcp import checks
 from gcfcp.arrays import Bools
@@ -22,6 +25,8 @@ from gcfcp.tables.files import Table
 
 if TYPE_CHECKING:
     import polars as pl
+
+_ROW = re.compile(r"\brow (\d+)\b")  # A row in a message, counted from one within a batch.
 
 Progress: TypeAlias = Callable[[int, int | None], None]
 """A function that is told how many rows were read and how many there are (None if unknown)."""
@@ -33,6 +38,7 @@ class Rows:
 
     read: int = 0
     dropped: int = 0
+    unmatched: tuple[str, ...] = ()  # The groups, sites apart, that none of them belongs to.
 
     @property
     def used(self) -> int:
@@ -48,6 +54,7 @@ class Batch:
     membership: Bools  # Which of these records belong to which group, (n, G).
     rows: Rows  # How many records were read and left out up to the end of this batch.
     where: str  # What messages call these rows, such as "data.csv, rows 501 to 600".
+    before: int | None = None  # How many rows stand above them; None if some were left out here.
 
     @contextmanager
     def located(self) -> Iterator[None]:
@@ -55,7 +62,12 @@ class Batch:
         try:
             yield
         except GCFCPError as error:
-            raise GCFCPError(f"{self.where}: {error}") from None
+            if self.before is None:
+                raise GCFCPError(f"{self.where}: {error}") from None
+            before = self.before
+            text = _ROW.sub(lambda found: f"row {before + int(found.group(1)):,}", str(error))
+            where = self.where if text == str(error) else self.where.partition(", rows ")[0]
+            raise GCFCPError(f"{where}: {text}") from None
 
 
 def batches(
@@ -82,11 +94,11 @@ def batches(
     site: The site of all records, which groups with sites need and other groups do not take.
     """
     checks.choice("missing", missing, "error", "drop")
-    table.require(groups.columns)
+    table.require(groups.columns, groups.quoting_hint)
     # If no column is needed, the first one is read all the same: a frame without columns would
     # have no rows to count.
     wanted = tuple(dict.fromkeys((*columns, *groups.columns, *also))) or table.columns[:1]
-    rows = Rows()
+    rows, seen = Rows(), np.zeros(len(groups), dtype=np.bool_)
     first: tuple[int, str] | None = None
     said: list[str] = []
     for frame in table.batches(wanted, types):
@@ -100,10 +112,16 @@ def batches(
         if first is not None and missing == "error":
             continue  # The error is certain, and the other rows are only counted.
         complete = frame if gaps is None else frame.filter(~gaps)
-        membership, warned = _membership(groups, complete, site)
+        try:
+            membership, warned = _membership(groups, complete, site)
+        except GCFCPError as error:
+            raise GCFCPError(f"{table.name}: {error}") from None
         said += warned
+        seen |= membership.any(axis=0)
+        empty = tuple(name for name, any_ in zip(groups.others, seen, strict=False) if not any_)
+        rows = replace(rows, unmatched=empty)
         where = f"{table.name}, rows {start + 1:,} to {rows.read:,}" if start else table.name
-        yield Batch(complete, membership, rows, where)
+        yield Batch(complete, membership, rows, where, None if lost else start)
     if first is not None and missing == "error":
         raise _missing_values(table, rows, *first)
     if not rows.used:

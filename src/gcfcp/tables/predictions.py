@@ -124,7 +124,13 @@ def _writer(
     Memory holds some batches at a time. Whatever happens, at most one part of a file stays behind.
     """
     name = fspath(output)
-    parquet = Path(name).suffix.lower() in (".parquet", ".pq") and name != "-"
+    suffix = Path(name).suffix.lower() if name != "-" else ""
+    parquet = suffix in (".parquet", ".pq")
+    if suffix in _NOT_WRITTEN:
+        raise GCFCPError(
+            f"{name} would be CSV under another name, because {suffix} is not written: give a name "
+            "that ends in .csv or .parquet"
+        )
     if parquet and escape:
         raise GCFCPError(
             f"formulas are escaped in CSV alone, and {name} is a Parquet file, which no program "
@@ -140,6 +146,13 @@ def _writer(
         else:
             with part.open("w", encoding="utf-8", newline="") as file:
                 yield _csv_writer(file, escape)
+
+
+# The names of formats that somebody might expect here, and that are not written.
+_NOT_WRITTEN = frozenset(
+    (".xlsx", ".xls", ".xlsm", ".ods", ".tsv", ".json", ".jsonl", ".ndjson", ".feather", ".arrow",
+     ".ipc", ".avro", ".orc", ".h5", ".pkl", ".gz", ".zip", ".html")
+)  # fmt: skip
 
 
 def _csv_writer(file: TextIO, escape: bool) -> Callable[[pl.DataFrame], None]:

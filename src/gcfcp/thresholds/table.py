@@ -24,7 +24,7 @@ from gcfcp.arrays import Bools, Floats
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import AtomLookup, Groups, find_atoms
 from gcfcp.solver import Coreset
-from gcfcp.thresholds.rules import Constant, Rule, SeenOnly, Simultaneous
+from gcfcp.thresholds.rules import ByGroup, Constant, Rule, SeenOnly, Simultaneous
 
 _FEW = 32  # Up to this many rows are looked up one by one.
 
@@ -98,6 +98,20 @@ class ThresholdTable:
             self.of_rows(rows) if threshold_rng is None else self._randomised(rows, threshold_rng)
         )
         return values.reshape(matrix.shape[:-1])
+
+    @property
+    def infinite_groups(self) -> Bools:
+        """Which groups have no record with a finite threshold, bool (G,).
+
+        Where thresholds are the largest of those of the groups, these decide. Otherwise it is
+        said of the atoms of the table, and a group that is in none of them is not counted.
+        """
+        if isinstance(self.source, Constant):
+            return np.full(len(self.groups), self.source.threshold == np.inf)
+        if isinstance(self.source, ByGroup) and self.rule == "max":
+            return np.asarray(self.source.by_group == np.inf)
+        finite = self.membership[self.thresholds_by_atom < np.inf].any(axis=0)
+        return np.asarray(self.membership.any(axis=0) & ~finite)
 
     def count_seen(self, rows: Bools) -> int:
         """How many of these rows (n, G) have an atom that is in the table."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("commands", "architecture", "recompression", "proved", "why", "delta")
+NAMES = ("commands", "architecture", "recompression", "proved", "why", "delta", "privacy")
 
 
 def main(names: list[str]) -> int:

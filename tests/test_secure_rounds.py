@@ -495,6 +495,28 @@ def test_of_racing_processes_one_division_wins(tmp_path):
     assert {reply for reply in found if isinstance(reply, str)} == {"sum-refused"}
 
 
+def test_of_two_sums_at_the_same_moment_a_site_is_in_one(tmp_path):
+    one, two = Server(tmp_path), Server(tmp_path, NAMES[:5])
+    one.until("delivery")
+    two.until("delivery")
+    here = NAMES[0]
+    requests = [server.parcels[here] for server in (one, two)] * 4
+    context = multiprocessing.get_context("fork")
+    gate, results = context.Barrier(len(requests)), context.Queue()
+    workers = [
+        context.Process(target=_reveal, args=(str(tmp_path), here, request, gate, results))
+        for request in requests
+    ]
+    for worker in workers:
+        worker.start()
+    found = [results.get(timeout=60) for _ in workers]
+    for worker in workers:
+        worker.join()
+    assert len({reply for reply in found if isinstance(reply, bytes)}) == 1
+    assert {reply for reply in found if isinstance(reply, str)} == {"sum-used-up"}
+    assert len(list((tmp_path / here).rglob("*.entry"))) == 1
+
+
 @pytest.mark.parametrize("step", [0, 1, 2, 4])
 def test_a_damaged_file_of_a_step_means_no_answer(tmp_path, step):
     server = Server(tmp_path)

@@ -60,13 +60,16 @@ def answer_sum(site: Site, question: Question, request: bytes | None) -> bytes:
         number = _STEPS[message]
         if number <= _MASKED:
             asked = replace(asked, records=site.calibration.mark())
-            _refuse_second(site, asked, sum_)
+            _refuse_other(site.ledger.kept(asked, site.policy.questions), asked, sum_)
         take = partial(Steps(site.ledger, asked, sum_).take, number, request)
         make = partial(_made, site, asked, message, request)
         if number != _MASKED:
             return take(make)
         limit, budget = site.policy.questions, site.policy.budget
-        return site.ledger.answer(asked, limit, lambda: take(make), _check_kept, budget)
+        found = site.ledger.answer(asked, limit, lambda: take(make), _check_kept, budget)
+        # Of two sums that were asked for at the same moment, one was kept as the answer.
+        _refuse_other(found, asked, sum_)
+        return found
 
 
 def _check_kept(data: bytes) -> None:
@@ -133,9 +136,8 @@ def _vector(site: Site, asked: Asked) -> Ints:
     return found
 
 
-def _refuse_second(site: Site, asked: Asked, sum_: str) -> None:
-    """Raise a `Refusal` if the question was answered in another sum, or cannot be answered."""
-    kept = site.ledger.kept(asked, site.policy.questions)
+def _refuse_other(kept: bytes | None, asked: Asked, sum_: str) -> None:
+    """Raise a `Refusal` if the answer to the question that was kept belongs to another sum."""
     if kept is not None and secure.addressed(kept)[1] != sum_:
         raise Refusal(
             Code.SUM_USED_UP,

@@ -88,7 +88,9 @@ from gcfcp.solver.walk import descend
 _LEVEL_RATIO = 128  # Each coarser level of the first solve keeps one breakpoint out of this many.
 _COARSEST = 1024  # On the coarsest level no atom has more breakpoints than this.
 EXCESS = 2.0**-10  # The part that is added to a weight where a little more than a bound is needed.
-_BATCH = 2**20  # Test rows are solved side by side up to this many memberships, rows x atoms x r.
+# Test rows are solved side by side up to this many memberships, rows x atoms x r. From 2**18 on,
+# OpenBLAS divides a product among threads, which on a busy machine wait for each other.
+_BATCH = 2**18 - 1
 _FIRST_ROUND = 16  # So many test rows start from the optimum without a test point.
 _NEARER = 0.7  # A walk starts elsewhere if that is within this part of the squared distance.
 _ROUNDS = 4  # Each further round solves so many times as many test rows as the one before.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from contextvars import ContextVar
 from enum import StrEnum
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperCommand
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class Command(TyperCommand):
@@ -27,7 +30,7 @@ class Command(TyperCommand):
             about = getattr(hints.get(param.name or ""), "__metadata__", ())
             text = next((info.help for info in about if hasattr(info, "help")), None)
             if param.param_type_name == "argument" and not getattr(param, "help", None):
-                param.help = text  # type: ignore[attr-defined]
+                param.help = text
 
     def format_arguments(self, ctx: Any, formatter: Any) -> None:
         """Nothing: typer lists the arguments together with the options."""
@@ -40,7 +43,7 @@ class Command(TyperCommand):
 class App(typer.Typer):
     """An application of such commands."""
 
-    def command(self, name: str | None = None, **options: Any) -> Any:
+    def command(self, name: str | None = None, **options: Any) -> Callable[[_Function], _Function]:
         """A decorator that makes a function a command."""
         return super().command(name, **{"cls": Command} | options)
 

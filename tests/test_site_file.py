@@ -140,6 +140,24 @@ def test_a_round_that_makes_no_sense_is_refused(change):
         round_of(plain | change if isinstance(change, dict) else change)
 
 
+def test_secure_sums_are_flowers_alone_for_now():
+    grid = gcfcp.Grid.uniform(0, 60, 8)
+    sums = Question(GROUPS, "column", min_count=5, grid=grid, secure=True)
+    with pytest.raises(gcfcp.GCFCPError, match="over Flower alone"):
+        round_to_json(sums, Target(), Terms())
+    with pytest.raises(gcfcp.GCFCPError, match="over Flower alone"):
+        round_of({"question": sums.to_json(), "target": {}, "terms": {}})
+    plain = Question(GROUPS, "column", min_count=5, grid=grid)
+    assert round_of(round_to_json(plain, Target(), Terms()))[0].grid == grid
+
+
+def test_a_grid_is_a_file_or_words(folder):
+    gcfcp.Grid.uniform(0, 60, 8).save(folder / "grid.json")
+    for text, expected in (("grid.json", str(folder / "grid.json")), ("uniform:0,1,9",) * 2):
+        (folder / "site.toml").write_text(SITE + f'grid = "{text}"\n')
+        assert read_settings(folder / "site.toml")["grid"] == expected
+
+
 def test_the_files_of_an_earlier_run_are_not_those_of_a_failed_one(tmp_path):
     (tmp_path / "predictor.json").write_text("{}")
     (tmp_path / "record.json").write_text('{"problem": null}')

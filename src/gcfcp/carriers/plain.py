@@ -4,6 +4,7 @@
     {"question": {...}, "target": {"alpha": 0.1, "audit": True}, "terms": {"min_clients": 3}}
 
 Of target and terms only what differs from its default is written, as a person would write it.
+Secure sums are refused here: they were tried over Flower alone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ _Part = TypeVar("_Part", Target, Terms)
 
 def round_to_json(question: Question, target: Target, terms: Terms) -> dict[str, Any]:
     """The round in plain values, which `round_of` reads."""
+    _refuse_sums(question, terms)
     return {"question": question.to_json(), "target": _plain(target), "terms": _plain(terms)}
 
 
@@ -32,11 +34,20 @@ def round_of(data: Any) -> tuple[Question, Target, Terms]:
     """
     if not isinstance(data, Mapping) or set(data) - {"question", "target", "terms"}:
         raise GCFCPError("a round has question, target and terms: write it with round_to_json")
-    return (
-        Question.from_json(data.get("question")),
-        _made(Target, "target", data.get("target")),
-        _made(Terms, "terms", data.get("terms")),
-    )
+    question = Question.from_json(data.get("question"))
+    target = _made(Target, "target", data.get("target"))
+    terms = _made(Terms, "terms", data.get("terms"))
+    _refuse_sums(question, terms)
+    return question, target, terms
+
+
+def _refuse_sums(question: Question, terms: Terms) -> None:
+    """Raise a GCFCPError if a secure sum is asked for."""
+    if question.secure or terms.known_keys is not None:
+        raise GCFCPError(
+            "secure sums are possible over Flower alone for now: use gcfcp.flower, or ask with "
+            "secure=False and without known_keys"
+        )
 
 
 def _plain(value: Target | Terms) -> dict[str, Any]:

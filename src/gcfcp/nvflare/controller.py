@@ -57,22 +57,23 @@ class CalibrationController(Controller):  # type: ignore[misc]  # FLARE has no t
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Conduct the round; if it fails, the job fails with one line that says why."""
-        engine, job = fl_ctx.get_engine(), fl_ctx.get_job_id()
-        workspace, problem = engine.get_workspace(), None
-        directory = rounds_of(workspace) / file_stem("round", self.output)
+        workspace, job = fl_ctx.get_engine().get_workspace(), fl_ctx.get_job_id()
+        directory, problem = None, None
         try:
-            data = codec.read(Path(workspace.get_app_config_dir(job)) / ROUND_FILE)
+            directory = rounds_of(workspace) / file_stem("round", self.output)
+            with codec.reading(ROUND_FILE, "round"):
+                data = codec.read(Path(workspace.get_app_config_dir(job)) / ROUND_FILE)
+                asked = round_of(codec.from_json(data))
             carrier = FlareCarrier(self, fl_ctx, abort_signal)
-            conduct(
-                carrier, *round_of(codec.from_json(data)), directory, partial(self._say, fl_ctx)
-            )
+            conduct(carrier, *asked, directory, partial(self._say, fl_ctx))
         except GCFCPError as error:
             problem = str(error)
             self.system_panic(f"gcfcp: failed: {problem}", fl_ctx)
-        kept = Path(workspace.get_result_root(job)) / "gcfcp"
-        kept.mkdir(parents=True, exist_ok=True)
-        for name, content in results_of(directory, problem).items():
-            codec.write(kept / name, content)
+        if directory is not None:
+            kept = Path(workspace.get_result_root(job)) / "gcfcp"
+            kept.mkdir(parents=True, exist_ok=True)
+            for name, content in results_of(directory, problem).items():
+                codec.write(kept / name, content)
 
     def _say(self, fl_ctx: FLContext, text: str) -> None:
         """Show lines of progress in the log of the job."""

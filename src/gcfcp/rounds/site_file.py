@@ -29,7 +29,10 @@ from gcfcp.rounds.settings import site_of, text
 from gcfcp.rounds.site import Site
 
 # Values that are paths, or begin with one.
-_PATHS = ("data", "summary", "groups", "shape", "audit-data", "ledger", "site")
+_PATHS = (
+    *("data", "summary", "groups", "shape", "audit-data", "ledger", "site", "key"),
+    *("known-keys", "grid"),
+)
 
 
 def read_settings(path: str | PathLike[str]) -> dict[str, Any]:
@@ -41,7 +44,9 @@ def read_settings(path: str | PathLike[str]) -> dict[str, Any]:
         raise GCFCPError(f"{file} is not TOML: {error}") from None
     for key in _PATHS:
         if isinstance(settings.get(key), str) and settings[key]:
-            settings[key] = str(file.absolute().parent / settings[key])
+            whole = file.absolute().parent / settings[key]
+            if key != "grid" or whole.exists():  # A grid can be given in words instead of a file.
+                settings[key] = str(whole)
     return settings
 
 

@@ -142,7 +142,7 @@ class Exchange:
             )
         if self.terms.clients is not None:
             if self._strangers and not self._tries and not self.done:
-                keys = sorted({str(node.key) for node in self._strangers.values()})
+                keys = sorted({node.key or "none" for node in self._strangers.values()})
                 more = ", and so on" if len(keys) > 3 else ""
                 return (
                     f"none of the {seen} connected nodes has a key that the roster names; their "

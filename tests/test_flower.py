@@ -46,7 +46,7 @@ from gcfcp.flower import (
 from gcfcp.flower import app as ready
 from gcfcp.flower.__main__ import main as write_app
 from gcfcp.flower.roster import fingerprint
-from gcfcp.rounds import Ledger, protocol
+from gcfcp.rounds import Ledger, Records, Site, pack, protocol, respond_to_bytes, unpack
 from gcfcp.rounds.protocol import Request
 from gcfcp.summary import signatures, with_min_count
 
@@ -1194,6 +1194,26 @@ def test_a_site_cannot_claim_another_weight(tmp_path: Path, claimed: float | Non
     else:
         assert sorted(result.audit.shares) == [name_of(0), name_of(2)]
         assert any(e["code"] == "not-as-asked" for e in result.record["audits"])
+
+
+def test_what_was_answered_over_flower_is_repeated_over_another_carrier(tmp_path: Path) -> None:
+    """All carriers ask through one ledger, so a question cannot be asked once over each."""
+    sent = ask(APP, node=simulated(0, str(tmp_path)))["payload"]
+
+    def read(question: Question) -> Any:
+        raise AssertionError("the records are not read again")
+
+    site = Site(
+        name_of(0),
+        Policy([QUESTION, Question(GROUPS, SCORE, delta=100)]),
+        Ledger(tmp_path),
+        Records(name_of(0), read),
+    )
+    for delta, found in ((250, sent), (100, None)):
+        request = Request(Question(GROUPS, SCORE, delta=delta), "n")
+        reply = unpack(respond_to_bytes(pack(request.to_record()), lambda: site))
+        assert reply.get("payload") == found
+    assert reply["code"] == "questions-used-up"
 
 
 def test_a_sites_own_file_is_not_taken_from_an_app(

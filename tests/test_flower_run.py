@@ -98,6 +98,17 @@ def test_a_round_that_does_not_start_is_stopped_and_says_why(
     assert (flwr / "calls").read_text().splitlines()[-1] == "stop 42 gcfcp --format json"
 
 
+def test_a_round_that_has_started_is_followed_even_if_its_log_comes_late(
+    flwr: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = (flwr / "flwr").read_text()
+    (flwr / "flwr").write_text(program.replace("log) cat", "log) sleep 1; cat"))
+    log = "gcfcp: asking for summaries\n"
+    assert follow(flwr, log, "finished:completed", "--start", "0.1") == 0
+    assert capfd.readouterr().out.splitlines()[1:] == ["gcfcp: asking for summaries"]
+    assert "stop" not in (flwr / "calls").read_text()
+
+
 def test_a_certificate_without_loopback_is_named_as_the_cause(
     flwr: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 NAME = "gcfcp"  # Flower's configuration knows the SuperLink by this name.
+LONGEST = 1800  # After so many seconds a round is given up.
 SUPERVISE = Path(__file__).with_name("supervise.py")
 
 
@@ -132,11 +133,11 @@ class Deployment:
 
     # --- runs
 
-    def run(self, app: Path, config: dict[str, Any], timeout: float = 600) -> int:
+    def run(self, app: Path, config: dict[str, Any], more: str = "") -> int:
         """Run a round to its end, and return the exit code: 0 if it ended in a predictor."""
-        with self.begin(app, config) as round_:
+        with self.begin(app, config, more) as round_:
             try:
-                return round_.wait(timeout)
+                return round_.wait(LONGEST)
             finally:
                 round_.kill()
 
@@ -159,7 +160,7 @@ class Deployment:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=300,
         )
         try:
             answer = json.loads(done.stdout)
@@ -190,7 +191,7 @@ class Deployment:
     def log(self, name: str) -> str:
         return self.log_file(name).read_text(errors="replace")
 
-    def wait(self, what: str, ready: Callable[[], bool], timeout: float = 180) -> None:
+    def wait(self, what: str, ready: Callable[[], bool], timeout: float = 300) -> None:
         """Wait until `ready` says so; `what` is named in the error if it never does."""
         end = time.monotonic() + timeout
         while not ready():

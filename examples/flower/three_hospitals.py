@@ -84,7 +84,7 @@ def run_config(server: Path) -> dict[str, str | int | float | bool]:
         "min-count": 20,
         "alpha": 0.1,
         "min-clients": 3,
-        "deadline": 60,
+        "deadline": 300,
         "audit": True,
     }
 
@@ -118,7 +118,7 @@ def main() -> int:
             deployment.start_node(name, node_config(directory / name, name))
         for name in HOSPITALS:
             deployment.wait_for_node(name)
-        deployment.run(server / "app", run_config(server))
+        deployment.run(server / "app", run_config(server), "--start 300")
         if given.keep_running:
             input("Everything is running; press Enter to stop it.")
 

@@ -16,6 +16,7 @@ Cost: each call of `flwr`, of which there are three, takes one to two seconds of
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import queue
@@ -99,7 +100,7 @@ def _last_status(number: str, name: str) -> str:
 def _follow(number: str, name: str, start: float) -> bool:
     """Print the lines of a round until it ends; True if one of them says why it failed.
 
-    Raises a GCFCPError, and stops the run, if nothing is said within `start` seconds.
+    Raises a GCFCPError, and stops the run, if it has not started within `start` seconds.
     """
     log = subprocess.Popen(
         [_program(), "log", number, name],
@@ -115,7 +116,9 @@ def _follow(number: str, name: str, start: float) -> bool:
             try:
                 line = lines.get(timeout=None if heard else max(end - time.monotonic(), 0))
             except queue.Empty:
-                raise GCFCPError(_not_started(number, name, start)) from None
+                _refuse_not_started(number, name, start)
+                heard = True
+                continue
             if line is None:
                 break
             if line.startswith("gcfcp:"):
@@ -142,11 +145,17 @@ def _lines(log: subprocess.Popen[str]) -> queue.Queue[str | None]:
     return found
 
 
-def _not_started(number: str, name: str, start: float) -> str:
-    """What is said of a run that does not start; the run is stopped."""
+def _refuse_not_started(number: str, name: str, start: float) -> None:
+    """Stop a run that has not started, and raise a GCFCPError that says why.
+
+    A run that has started is left alone: on a busy machine its log may come late.
+    """
     status = _status(number, name)
-    _flwr("stop", number, name, "--format", "json")
-    return (
+    if status not in ("pending", "starting"):
+        return
+    with contextlib.suppress(GCFCPError):  # It may have ended just now.
+        _flwr("stop", number, name, "--format", "json")
+    raise GCFCPError(
         f"run {number} has not started within {start:g} s (it is {status}) and was stopped: "
         f"{_cause(name)}"
     )

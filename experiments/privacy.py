@@ -396,7 +396,7 @@ def federations_part(federations: int, seconds: float) -> dict[str, Any]:
         "mean excess": float(np.mean(finite)),
         "largest z": second[0]["z"],
         "its deficit": second[0]["deficit"],
-        "largest z by chance (95 %)": largest_by_chance(groups),
+        "largest z by chance": largest_by_chance(groups)[1],
         "worst": second[:5],
     }
 
@@ -441,8 +441,8 @@ def page(found: dict[str, Any]) -> str:
             "",
             f"5 overlapping groups by atom, rule max, alpha 0.1, {rows[0]['runs']} runs, the "
             f"better of {' and '.join(map(str, CELLS))} cells near last quarter's thresholds in "
-            "each place. Mean length, with noise as a multiple of that without, and the lowest "
-            "mean coverage of a group. An infinite interval has the length "
+            "each place. Mean length, with noise as a multiple of that without on the same grid, "
+            "and the lowest mean coverage of a group. An infinite interval has the length "
             f"{2 * LONGEST:g}.",
             "",
             *_table(
@@ -492,7 +492,7 @@ def page(found: dict[str, Any]) -> str:
             f"{r['again']} with the lowest coverage were calibrated 100 times more: of their "
             f"{r['compared']} groups the largest z is {r['largest z']:.2f} (deficit "
             f"{r['its deficit']:+.4f}); chance alone stays below "
-            f"{r['largest z by chance (95 %)']:.2f} with probability 0.95. On average, coverage is "
+            f"{r['largest z by chance']:.2f} with probability 0.99. On average, coverage is "
             f"{r['mean excess']:.3f} above 1 - alpha.",
             "",
         ]
@@ -512,7 +512,8 @@ def _noise_rows(rows: list[dict[str, Any]]) -> Iterable[list[str]]:
             for epsilon in EPSILONS:
                 some = [r for r in own if r["epsilon"] == epsilon]
                 best = min(some, key=lambda r: r["size"])
-                line.append(f"{best['size'] / least['size']:.2f}, {best['lowest']:.3f}")
+                ratio = best["size"] / plain[best["cells"]]["size"]
+                line.append(f"{ratio:.2f}, {best['lowest']:.3f}")
             yield line
 
 

@@ -274,6 +274,7 @@ STRUCTURED: dict[str, Mutation] = {
     "audit": in_container,
     "predictor": in_json,
     "shape": in_json,
+    "grid": in_json,
     "groups": in_toml,
     "table": in_table,
 }

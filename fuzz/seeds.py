@@ -9,7 +9,8 @@ import numpy as np
 
 import gcfcp
 from fuzz import targets
-from gcfcp.summary import Making, counts_of, summary_from_counts
+from gcfcp.noise import Noise
+from gcfcp.summary import Making, counts_of, places_of, summary_from_counts
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
 
@@ -78,6 +79,11 @@ def summaries() -> dict[str, gcfcp.ClientSummary]:
         ),
     }
     blind = Making(plain, "region", score="own", grid=grid)
+    noise = Noise.of(1.0, 1)
+    noisy = Making(told, "n", score="own", grid=gcfcp.Grid([0.5, 1.5]))
+    places = places_of(told, noisy.grid, "atom")
+    counts = np.concatenate([[9], (7 * np.arange(1, places) % 11) - 3])
+    made["noise"] = summary_from_counts(counts, noisy, noise=noise)
     return made | {
         "aggregate": gcfcp.merge(parts, "region", 4),
         "sum": gcfcp.add(on_grid, "region"),
@@ -90,11 +96,19 @@ def predictors() -> dict[str, str]:
     made = {}
     for name, summary in summaries().items():
         score = gcfcp.scores.THR() if summary.score == "thr" else summary.score
-        rule = "max" if name == "mean" else None
+        rule = "max" if name in ("mean", "noise") else None
         calibration = gcfcp.calibrate([summary], 0.3, rule=rule, aggregates=["region"])
         made[name] = gcfcp.Predictor(score, calibration).to_json(coreset=True)
         made[f"{name}-public"] = gcfcp.Predictor(score, calibration).to_json()
     return made
+
+
+GRIDS = {
+    "edges": gcfcp.Grid([-0.5, 0.25, 1.0]),
+    "uniform": gcfcp.Grid.uniform(0, 1, 8),
+    "logarithmic": gcfcp.Grid.logarithmic(0.1, 0.01, 10, negative=True),
+}
+"""One grid for each way to write one."""
 
 
 def shapes() -> dict[str, str]:
@@ -176,6 +190,7 @@ def inputs() -> dict[str, dict[str, bytes]]:
         "audit": {k: targets.content(v) for k, v in audit.items()},
         "predictor": predictor,
         "shape": {k: s.encode() for k, s in shape.items()},
+        "grid": {k: g.to_json().encode() for k, g in GRIDS.items()},
         "groups": {k: v.encode() for k, v in GROUPS.items()},
         "table": {k: v.encode() for k, v in TABLES.items()},
     }

@@ -265,6 +265,18 @@ def shape(data: bytes) -> None:
         raise Defect("a threshold admits a residual above its level")
 
 
+def grid(data: bytes) -> None:
+    """A grid's file. It is decoded, written again, and used to round scores up."""
+    found = gcfcp.Grid.from_json(data)
+    again = gcfcp.Grid.from_json(found.to_json())
+    if again != found or again.values != found.values:
+        raise Defect("a grid that was written and read is another one")
+    scores = np.array([-1e308, -1.0, 0.0, 5e-324, 0.5, 1e308, np.inf])
+    up = found.up(scores)
+    if (up < scores).any() or not np.array_equal(found.up(up), up):
+        raise Defect("a score was rounded down, or twice")
+
+
 _FRAME = {
     "age": [1.0, 64.0, 65.0, None, float("nan"), -1e308],
     "sex": ["F", "M", "", None, "<b>", "\x1b[31m"],
@@ -333,6 +345,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "audit": audit,
     "predictor": predictor,
     "shape": shape,
+    "grid": grid,
     "groups": groups,
     "table": table,
 }

@@ -494,3 +494,24 @@ def test_there_is_one_way_to_write_a_summary_on_a_grid():
         with contextlib.suppress(GCFCPError):  # A record may lie in another cell.
             found = read(header, changed)
             assert found.to_bytes() == codec.pack(b"S", 5, header, bytes(changed))
+
+
+@pytest.mark.parametrize(("by", "shape"), [("atom", None), ("group", None), ("group", (0.5, 1, 0))])
+def test_a_table_larger_than_memory_gives_the_same_bytes(by, shape, tmp_path, monkeypatch):
+    from gcfcp import tables
+
+    scores, membership = rows(300)
+    made = None if shape is None else gcfcp.Shape(GROUPS, shape)
+    lines = [
+        f"{s},{'F' if f else 'M'},{70 if old else 30}"
+        for s, (_, f, old) in zip(scores.tolist(), membership, strict=True)
+    ]
+    (tmp_path / "a.csv").write_text("\n".join(["score,sex,age", *lines]))
+    how = Making(GROUPS, "a", score="score", by=by, shape=made, grid=GRID)
+    exact = summarize(
+        scores, membership, groups=GROUPS, client="a", score="score", by=by, shape=made, grid=GRID
+    )
+    monkeypatch.setattr("gcfcp.tables.summaries.EXACT_ROWS", 40)
+    with tables.open_table(str(tmp_path / "a.csv")) as table:
+        (found,), _ = tables.summarize_table(table, tables.scoring(table, "column"), how)
+    assert found.to_bytes() == exact.to_bytes()

@@ -371,7 +371,7 @@ def test_the_guarantee_is_proved_and_says_what_privacy_took():
     for g in made.guarantee:
         assert g.certified_status == PROVED
         assert g.certified == 0.9
-        assert g.theorem.startswith("theorem 1")
+        assert g.theorem.startswith("theorem 4")
         assert 0 < g.privacy < 0.1
         assert g.epsilon == 1.0
     found = plan([site("a", 4000), site("b", 4000, 1)], 0.1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("architecture", "recompression", "proved", "why", "delta")
+NAMES = ("architecture", "recompression", "proved", "why", "delta", "privacy")
 
 
 def main(names: list[str]) -> int:

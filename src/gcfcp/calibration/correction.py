@@ -71,6 +71,9 @@ THEOREM_2 = "theorem 2 (all groups together)"
 THEOREM_3 = "theorem 3 (this very predictor)"
 """The ground of levels with a stated confidence; docs/guarantees.md has the proof."""
 
+THEOREM_4 = "theorem 4 (counts with noise)"
+"""The ground of levels from counts with noise; docs/guarantees.md has the proof."""
+
 PAPERS = "the paper's weight"
 """One record for each client, for every rule and group."""
 

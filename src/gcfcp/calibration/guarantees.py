@@ -42,7 +42,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from gcfcp.arrays import Floats
-from gcfcp.calibration.correction import ONE_CLIENT, THEOREM_1, THEOREM_2, factor_inside
+from gcfcp.calibration.correction import (
+    ONE_CLIENT,
+    THEOREM_1,
+    THEOREM_2,
+    THEOREM_4,
+    factor_inside,
+)
 from gcfcp.calibration.noisy import noisy_levels
 from gcfcp.calibration.problem import Problem
 from gcfcp.groups import imbalances
@@ -217,6 +223,8 @@ def _sends_every_score(problem: Problem) -> bool:
 
 def _theorem(problem: Problem) -> str:
     """The theorem that proves the promise, in words."""
+    if problem.noise is not None:
+        return THEOREM_4
     if problem.rule == "max" and problem.confidence is None and problem.by == "group":
         return THEOREM_1
     if problem.correction.kind == "sharp":

@@ -492,7 +492,7 @@ def page(found: dict[str, Any]) -> str:
             f"{r['again']} with the lowest coverage were calibrated 100 times more: of their "
             f"{r['compared']} groups the largest z is {r['largest z']:.2f} (deficit "
             f"{r['its deficit']:+.4f}); chance alone stays below "
-            f"{r['largest z by chance']:.2f} with probability 0.975. On average, coverage is "
+            f"{r['largest z by chance']:.2f} with probability 0.99. On average, coverage is "
             f"{r['mean excess']:.3f} above 1 - alpha.",
             "",
         ]

@@ -79,11 +79,12 @@ def table(rows: list[dict[str, Any]]) -> str:
     lost = {(r["sites"], r["counts"]): r for r in rows if r["lost"]}
     for r in rows:
         worse = lost.get((r["sites"], r["counts"]))
-        if not r["lost"] and worse is not None:
+        if not r["lost"]:
+            then = "not measured" if worse is None else _time(worse["server_seconds"])
             lines.append(
                 f"| {r['sites']} | {r['counts']:,} | {r['sent_bytes'] / 1000:.1f} kB | "
                 f"{r['got_bytes'] / 1000:.1f} kB | {_time(r['site_seconds'])} | "
-                f"{_time(r['server_seconds'])} | {_time(worse['server_seconds'])} |"
+                f"{_time(r['server_seconds'])} | {then} |"
             )
     return "\n".join(lines)
 

@@ -51,6 +51,9 @@ def main() -> None:
         f"Mean of {runs['together']} runs. Measured by {command}.",
     )
     write_private(found["federations"], command)
+    for name in ("grid", "noise", "together"):
+        page = DOCS / "measured" / f"{name}.md"
+        page.write_text(page.read_text().replace(f"docs/measure {name}`", "docs/measure privacy`"))
 
 
 def grid_rows(rows: list[dict[str, Any]]) -> Iterable[list[str]]:
@@ -86,7 +89,7 @@ def write_private(r: dict[str, Any], command: str) -> None:
         f"{r['again']} federations with the lowest coverage were calibrated 100 times more with "
         f"fresh records and noise: of their {r['compared']} groups, the largest mean deficit is "
         f"{r['largest z']:.2f} standard errors ({r['its deficit']:+.4f}); chance alone stays below "
-        f"{r['largest z by chance']:.2f} with probability 0.975. Measured by {command}."
+        f"{r['largest z by chance']:.2f} with probability 0.99. Measured by {command}."
     )
     head = "<!-- made by `python docs/measure privacy`; do not edit -->\n\n"
     (DOCS / "measured" / "private.md").write_text(f"{head}{text}\n")

@@ -123,4 +123,6 @@ def _told(entry: dict[str, Any]) -> str:
         how = f"delta {question['delta']:g}, {question['representative']}"
     if question["epsilon"] is not None:
         how += f", epsilon {question['epsilon']:g}"
-    return f"score {question['score']}, {how}, {question['min_count']}, by {question['by']}"
+    return (
+        f"score {question['score']}, {how}, min_count {question['min_count']}, by {question['by']}"
+    )

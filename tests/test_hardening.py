@@ -33,6 +33,7 @@ MUTATIONS = {
     "audit": 1200,
     "predictor": 500,
     "shape": 500,
+    "grid": 500,
     "groups": 800,
     "table": 500,
 }

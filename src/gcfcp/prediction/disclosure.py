@@ -19,7 +19,7 @@ from gcfcp.thresholds import ByGroup, Constant, SeenOnly
 
 # The entries of the provenance that tell nothing of single records or of counts by cell.
 _HARMLESS = frozenset([
-    "alpha", "mixture", "merge", "recompression_delta", "rule", "by", "shape", "confidence",
+    "alpha", "mixture", "merge", "recompression_delta", "rule", "by", "shape", "grid", "confidence",
     "representative", "model", "test_weight", "correction", "clients", "guarantee", "method",
     "bytes_sent", "values_sent", "missing", "round", "twins", "left_out",
 ])  # fmt: skip

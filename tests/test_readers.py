@@ -321,8 +321,8 @@ def test_a_table_with_other_labels_than_the_model_is_refused(sites: Path, run: R
     for other, labels in (("x", '["c","e"]'), ("z", '["c","d","e"]')):
         refused = run("calibrate", "a.gcfcp", f"{other}.gcfcp", "-o", "q.json")
         assert refused.err == (
-            f'gcfcp: {other}.gcfcp has the labels {labels}, a.gcfcp has ["c","d"]: all clients must '
-            "use the same model and the same labels\n"
+            f'gcfcp: {other}.gcfcp has the labels {labels}, a.gcfcp has ["c","d"]: all clients '
+            "must use the same model and the same labels\n"
         )
         done = run("audit", "p.json", f"{other}.csv", "--client", "a", "-o", "a.audit")
         assert "but the predictor is for 'c', 'd': use the model that the predictor was" in done.err

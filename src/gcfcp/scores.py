@@ -243,7 +243,8 @@ class _SetScore(_Named):
     def of(self, prediction: Any, y: Any, rng: Generator | None = None) -> Floats:
         """The scores of the labels y, of shape (n,)."""
         probabilities = self._probabilities(prediction)
-        labels = _labels(y, *probabilities.shape, self.classes)
+        n, L = probabilities.shape
+        labels = _labels(y, n, L, self.classes)
         out = np.empty(len(labels))
         for rows, scores in self._blocks(probabilities, rng):
             out[rows] = scores[np.arange(len(scores)), labels[rows]]
@@ -294,7 +295,8 @@ class THR(_SetScore):
     def of(self, prediction: Any, y: Any, rng: Generator | None = None) -> Floats:
         """The scores of the labels y, of shape (n,), without those of the other labels."""
         probabilities = self._probabilities(prediction)
-        labels = _labels(y, *probabilities.shape, self.classes)
+        n, L = probabilities.shape
+        labels = _labels(y, n, L, self.classes)
         p = np.empty(len(labels))
         for rows in _checked_rows(probabilities):
             block = probabilities[rows]

@@ -30,7 +30,7 @@ class Command(TyperCommand):
             about = getattr(hints.get(param.name or ""), "__metadata__", ())
             text = next((info.help for info in about if hasattr(info, "help")), None)
             if param.param_type_name == "argument" and not getattr(param, "help", None):
-                param.help = text  # type: ignore[attr-defined]
+                param.help = text
 
     def format_arguments(self, ctx: Any, formatter: Any) -> None:
         """Nothing: typer lists the arguments together with the options."""

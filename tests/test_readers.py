@@ -307,3 +307,24 @@ def test_an_alpha_that_is_a_coverage_or_a_percentage_is_asked_about(
     refused = run("calibrate", *summaries, "--alpha", 10, "-o", "q.json")
     assert refused.code == 1
     assert refused.err.endswith(": did you mean 0.1?\n")
+
+
+def test_a_table_with_other_labels_than_the_model_is_refused(sites: Path, run: Run) -> None:
+    Path("groups.toml").write_text('all = "TRUE"\n')
+    for name, labels in (("a", "cd"), ("b", "cd"), ("x", "ce"), ("z", "cde")):
+        share = 1 / len(labels)
+        data = {"y": ["c"] * 40} | {f"proba_{label}": [share] * 40 for label in labels}
+        pl.DataFrame(data).write_csv(f"{name}.csv")
+        run("summarize", f"{name}.csv", "--groups", "groups.toml", "--client", name,
+            "-o", f"{name}.gcfcp", "--force")  # fmt: skip
+    assert run("calibrate", "a.gcfcp", "b.gcfcp", "-o", "p.json").code == 0
+    for other, labels in (("x", '["c","e"]'), ("z", '["c","d","e"]')):
+        refused = run("calibrate", "a.gcfcp", f"{other}.gcfcp", "-o", "q.json")
+        assert refused.err == (
+            f'gcfcp: {other}.gcfcp has the labels {labels}, a.gcfcp has ["c","d"]: all clients '
+            "must use the same model and the same labels\n"
+        )
+        done = run("audit", "p.json", f"{other}.csv", "--client", "a", "-o", "a.audit")
+        assert "but the predictor is for 'c', 'd': use the model that the predictor was" in done.err
+        done = run("predict", "p.json", f"{other}.csv", "-o", "s.csv")
+        assert "but the predictor is for 'c', 'd'" in done.err

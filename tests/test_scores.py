@@ -14,6 +14,7 @@ from mapie.conformity_scores import (
     LACConformityScore,
 )
 
+import gcfcp
 from gcfcp import scores
 from gcfcp.errors import GCFCPError
 from gcfcp.scores import APS, CQR, RAPS, THR, AbsoluteResidual, Score, from_name
@@ -257,9 +258,8 @@ def test_float32_and_float16_softmax_pass():
     [
         ([0, 3], r"y\[1\] = 3 is not a label: the labels are 0 \.\.\. 2"),
         ([-1, 0], r"y\[0\] = -1"),
-        ([0.0, 1.0], "type float64: labels are whole numbers"),
+        ([0.5, 1.0], "type float64: labels are whole numbers"),
         (["a", "b"], "labels are whole numbers"),
-        ([True, False], "type bool"),
         ([0], r"shape \(1,\), expected \(2,\)"),
         ([[0], [1]], r"shape \(2, 1\)"),
     ],
@@ -465,3 +465,91 @@ def test_a_score_of_ones_own():
 
     assert isinstance(Signed(), Score)
     assert not isinstance(object(), Score)
+
+
+# --- names of labels -----------------------------------------------------------------------------
+
+P = np.array([[0.7, 0.3], [0.4, 0.6], [0.1, 0.9]])
+
+
+@pytest.mark.parametrize(
+    ("y", "classes"),
+    [
+        (["cat", "dog", "dog"], ["cat", "dog"]),
+        (np.array(["cat", "dog", "dog"]), np.array(["cat", "dog"])),
+        ([False, True, True], None),
+        ([False, True, True], [False, True]),
+        ([0.0, 1.0, 1.0], None),
+        ([1.5, 2.5, 2.5], [1.5, 2.5]),
+        ([7, 9, 9], (7, 9)),
+    ],
+)
+def test_labels_may_have_names(y: object, classes: object) -> None:
+    for make in (
+        THR,
+        lambda **o: APS(randomized=False, **o),
+        lambda **o: RAPS(0.01, 1, False, **o),
+    ):
+        plain, named = make(), make(classes=classes)
+        assert np.array_equal(named.of(P, y), plain.of(P, [0, 1, 1]))
+        assert np.array_equal(named.predict(P, 0.5), plain.predict(P, 0.5))
+        name, parameters = scores.describe(named)
+        assert scores.from_name(name, parameters) == named
+        assert scores.describe(plain)[1].keys() == parameters.keys() - {"classes"}
+
+
+@pytest.mark.parametrize(
+    ("classes", "y", "message"),
+    [
+        (None, ["cat", "dog", "dog"], r"labels are whole numbers 0 \.\.\. 1, or name them with cl"),
+        (None, [0.5, 1, 1], "y is of type float64"),
+        (
+            ["cat", "dog"],
+            ["cat", "cow", "dog"],
+            r"y\[1\] = cow is not a label: the classes are cat",
+        ),
+        (
+            ["cat", "dog", "owl"],
+            ["cat"] * 3,
+            "has 2 columns, but there are 3 classes .cat, dog, owl",
+        ),
+        (["cat", "cat"], ["cat"] * 3, "a class is named twice"),
+        ([], [0] * 3, "is not a list of 1 to"),
+        ("nonsense", [0] * 3, "is not a list of 1 to"),
+        ("[" * 5000, [0] * 3, "is not a list of 1 to"),
+        ([None, 1], [0] * 3, "class None is neither"),
+        (["a\x1b", "b"], [0] * 3, "class='a.*' is not a name"),
+    ],
+)
+def test_labels_that_cannot_be_are_refused(classes: object, y: list, message: str) -> None:
+    with pytest.raises(GCFCPError, match=message):
+        THR(classes=classes).of(P, y)
+
+
+def test_names_of_labels_travel_and_other_ones_are_refused() -> None:
+    groups = gcfcp.Groups(["all"])
+
+    def site(client: str, classes: object) -> gcfcp.ClientSummary:
+        score = THR(classes=classes)
+        y = [0, 1, 1] if classes is None else [classes[i] for i in (0, 1, 1)]
+        made = gcfcp.summarize(
+            np.tile(score.of(P, y), 20), np.ones((60, 1)), groups=groups, client=client, score=score
+        )
+        return gcfcp.ClientSummary.from_bytes(made.to_bytes())
+
+    cats = [site("a", ["cat", "dog"]), site("b", ["cat", "dog"])]
+    predictor = gcfcp.Predictor("thr", gcfcp.calibrate(cats, 0.1))
+    loaded = gcfcp.Predictor.from_json(predictor.to_json())
+    assert loaded.score == THR(classes=("cat", "dog"))
+    with pytest.raises(GCFCPError, match="has 3 columns, but there are 2 classes"):
+        loaded.predict_set(np.full((1, 3), 1 / 3), [[1]])
+    with pytest.raises(
+        GCFCPError, match=r'b has the labels \["cat","owl"\], a has \["cat","dog"\]'
+    ):
+        gcfcp.calibrate([cats[0], site("b", ["cat", "owl"])], 0.1)
+    # A site that names no labels, such as one with an older gcfcp, is let in.
+    assert gcfcp.calibrate([cats[0], site("b", None)], 0.1)
+    many = [f"label {i}" for i in range(1000)]
+    score = THR(classes=many)
+    made = gcfcp.summarize([0.5], [[1]], groups=groups, client="a", score=score)
+    assert gcfcp.ClientSummary.from_bytes(made.to_bytes()).parameters == score.parameters

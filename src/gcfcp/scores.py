@@ -35,6 +35,7 @@ name), `lower` and `upper` (limits that no score passes) and `kind` ("set" or "i
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -55,6 +56,8 @@ __all__ = ["APS", "CQR", "RAPS", "THR", "AbsoluteResidual", "Score", "from_name"
 SUM_TOLERANCE = 1e-3
 # A probability may be this far below 0. It then counts as 0, and one above 1 counts as 1.
 RANGE_TOLERANCE = 1e-6
+MOST_CLASSES = 10_000
+"""The most labels that can be named."""
 _BLOCK = 1 << 16  # This many numbers are processed at a time: 512 kB of float64 fit the cache.
 _FEW = 16  # Up to this many thresholds are inverted one by one, which is faster than all at once.
 
@@ -187,12 +190,38 @@ def _reach(f: Floats, t: Floats) -> Floats:
 
 
 class _SetScore(_Named):
-    """A score of the labels 0, ..., L-1.
+    """A score of the labels 0, ..., L-1, or of the labels that `classes` names.
 
-    A prediction is the probabilities of all labels, of shape (n, L). Each row sums to 1.
+    A prediction is the probabilities of all labels, of shape (n, L). Each row sums to 1. With
+    `classes`, the labels y are texts, numbers or booleans among them, such as scikit-learn's
+    `model.classes_` in the order of the columns. The names travel in the summary, sites with other
+    ones are refused, and so is a prediction with another number of columns.
     """
 
     kind = "set"
+    classes: Any
+
+    def __post_init__(self) -> None:
+        if self.classes is not None:
+            object.__setattr__(self, "classes", _classes(self.classes))
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters as JSON values; the names of the labels are one JSON text."""
+        given = {k: v for k, v in vars(self).items() if k != "classes" or v is not None}
+        if self.classes is not None:
+            given["classes"] = json.dumps(self.classes, ensure_ascii=False, separators=(",", ":"))
+        return given
+
+    def _probabilities(self, prediction: Any) -> NDArray[Any]:
+        """The prediction as a matrix, which has one column for each class if these are named."""
+        matrix = _matrix(prediction)
+        if self.classes is not None and matrix.shape[1] != len(self.classes):
+            raise GCFCPError(
+                f"the prediction has {matrix.shape[1]} columns, but there are {len(self.classes)} "
+                f"classes ({checks.listed(map(str, self.classes), 5)}): use the model that has them"
+            )
+        return matrix
 
     def _scores(self, p: Floats, u: Floats) -> Floats:
         """The scores of all labels for a block of m rows, of shape (m, L).
@@ -208,7 +237,7 @@ class _SetScore(_Named):
 
     def all(self, prediction: Any, rng: Generator | None = None) -> Floats:
         """The scores of all labels, of shape (n, L)."""
-        probabilities = _matrix(prediction)
+        probabilities = self._probabilities(prediction)
         out = np.empty(probabilities.shape)
         for rows, scores in self._blocks(probabilities, rng):
             out[rows] = scores
@@ -216,8 +245,9 @@ class _SetScore(_Named):
 
     def of(self, prediction: Any, y: Any, rng: Generator | None = None) -> Floats:
         """The scores of the labels y, of shape (n,)."""
-        probabilities = _matrix(prediction)
-        labels = _labels(y, *probabilities.shape)
+        probabilities = self._probabilities(prediction)
+        n, L = probabilities.shape
+        labels = _labels(y, n, L, self.classes)
         out = np.empty(len(labels))
         for rows, scores in self._blocks(probabilities, rng):
             out[rows] = scores[np.arange(len(scores)), labels[rows]]
@@ -229,7 +259,7 @@ class _SetScore(_Named):
         thresholds: One number for all rows, one for each row (n,), or one for each row and label
         (n, L).
         """
-        probabilities = _matrix(prediction)
+        probabilities = self._probabilities(prediction)
         t = _label_thresholds(thresholds, *probabilities.shape)
         out = np.empty(probabilities.shape, dtype=np.bool_)
         for rows, scores in self._blocks(probabilities, rng):
@@ -250,7 +280,12 @@ class _SetScore(_Named):
 
 @dataclass(frozen=True)
 class THR(_SetScore):
-    """s = 1 - p_y: a set holds the labels of probability at least 1 - t. Also known as LAC."""
+    """s = 1 - p_y: a set holds the labels of probability at least 1 - t. Also known as LAC.
+
+    - `classes`: The names of the labels, in the order of the columns of a prediction.
+    """
+
+    classes: Any = None
 
     name = "thr"
     lower = 0.0
@@ -262,8 +297,9 @@ class THR(_SetScore):
 
     def of(self, prediction: Any, y: Any, rng: Generator | None = None) -> Floats:
         """The scores of the labels y, of shape (n,), without those of the other labels."""
-        probabilities = _matrix(prediction)
-        labels = _labels(y, *probabilities.shape)
+        probabilities = self._probabilities(prediction)
+        n, L = probabilities.shape
+        labels = _labels(y, n, L, self.classes)
         p = np.empty(len(labels))
         for rows in _checked_rows(probabilities):
             block = probabilities[rows]
@@ -279,7 +315,7 @@ class THR(_SetScore):
         """
         if np.ndim(thresholds) == 2:
             return super().predict(prediction, thresholds, rng)
-        p = _matrix(prediction)
+        p = self._probabilities(prediction)
         least = _round_up(_least_probabilities(_thresholds(thresholds, len(p))), p.dtype)[:, None]
         if 0 < p.size <= _BLOCK:
             _check_block(p, 0)
@@ -337,6 +373,7 @@ class _RankedScore(_SetScore):
     randomized: bool
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "randomized", checks.flag("randomized", self.randomized))
 
     def _draw(self, n: int, rng: Generator | None) -> Floats:
@@ -377,6 +414,7 @@ class APS(_RankedScore):
     """
 
     randomized: bool = True
+    classes: Any = None  # The names of the labels; see `THR`.
 
     name = "aps"
     lower = 0.0
@@ -398,6 +436,7 @@ class RAPS(_RankedScore):
     lam: float = 0.01
     k_reg: int = 5
     randomized: bool = True
+    classes: Any = None  # The names of the labels; see `THR`.
 
     name = "raps"
     lower = 0.0
@@ -575,15 +614,76 @@ def _check_block(block: NDArray[Any], start: int) -> None:
         )
 
 
-def _labels(y: Any, n: int, L: int) -> NDArray[np.integer]:
-    """The labels of n rows as indices, each from 0 to L-1."""
+def alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two scores have the same parameters. The names of labels may be missing in one."""
+    if "classes" in one and "classes" in other:
+        return dict(one) == dict(other)
+    left, right = ({k: v for k, v in p.items() if k != "classes"} for p in (one, other))
+    return left == right
+
+
+def check_classes(text: str) -> None:
+    """Raise a GCFCPError unless the text of a file names the labels of a score."""
+    _classes(text)
+
+
+def _classes(given: Any) -> tuple[Any, ...]:
+    """The names of the labels as texts, numbers or booleans, each of them once."""
+    if isinstance(given, str):  # So it stands in a file, which may come from anyone.
+        try:
+            given = json.loads(given) if len(given) < 2**22 else None
+        except (ValueError, RecursionError):
+            given = None
+    if not isinstance(given, list | tuple | np.ndarray) or not 1 <= len(given) <= MOST_CLASSES:
+        raise GCFCPError(
+            f"classes={given!r:.60} is not a list of 1 to {MOST_CLASSES} labels: give them in the "
+            "order of the columns, such as model.classes_"
+        )
+    names = [v.item() if isinstance(v, np.generic) else v for v in given]
+    for name in names:
+        if not isinstance(name, bool | int | float | str) or name != name:
+            raise GCFCPError(f"class {name!r:.60} is neither a text, a number nor a boolean")
+        if isinstance(name, str):
+            checks.name("class", name)
+    if len(set(names)) < len(names):
+        raise GCFCPError("a class is named twice: give each label once")
+    return tuple(names)
+
+
+def _places(labels: NDArray[Any], classes: tuple[Any, ...]) -> NDArray[np.integer]:
+    """The place of each label among the classes."""
+    place = {name: i for i, name in enumerate(classes)}
+    found = [place.get(v, -1) for v in labels.tolist()]
+    if -1 in found:
+        row = found.index(-1)
+        raise GCFCPError(
+            f"y[{row}] = {labels[row]!s:.40} is not a label: the classes are "
+            f"{checks.listed(map(str, classes), 12)}"
+        )
+    return np.array(found, dtype=np.intp)
+
+
+def _labels(y: Any, n: int, L: int, classes: tuple[Any, ...] | None = None) -> NDArray[np.integer]:
+    """The labels of n rows as indices, each from 0 to L-1.
+
+    Booleans, and floats without a fraction, are taken as the numbers that they are.
+    """
     labels = np.asarray(y)
     if labels.shape != (n,):
         raise GCFCPError(
             f"y has shape {labels.shape}, expected ({n},): give one label for each row"
         )
+    if classes is not None:
+        return _places(labels, classes)
+    if labels.dtype == np.bool_ or (
+        labels.dtype.kind == "f" and n and np.isfinite(labels).all() and (labels % 1 == 0).all()
+    ):
+        labels = labels.astype(np.int64)
     if labels.dtype.kind not in "iu" and n:
-        raise GCFCPError(f"y is of type {labels.dtype}: labels are whole numbers 0 ... {L - 1}")
+        raise GCFCPError(
+            f"y is of type {labels.dtype}: labels are whole numbers 0 ... {L - 1}, or name them "
+            "with classes=[...], in the order of the columns"
+        )
     bad = (labels < 0) | (labels >= L)
     if bad.any():
         row = int(bad.argmax())

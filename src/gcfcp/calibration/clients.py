@@ -223,11 +223,30 @@ def misfits(found: Sequence[Any], names: Sequence[str], kind: Kind[T]) -> Iterat
             )
         for what in kind.agreed:
             theirs, ours = getattr(one, what), getattr(first, what)
+            if what == "parameters":
+                if not scores.alike(theirs, ours):
+                    yield _other_parameters(name, theirs, called, ours, kind)
+                continue
             if _compared(theirs) != _compared(ours):
                 yield (
                     f"{name} was {kind.made} with {what} {_shown(theirs)}, {called} with "
                     f"{_shown(ours)}: all clients must use the same"
                 )
+
+
+def _other_parameters(
+    name: str, theirs: dict[str, Any], called: str, ours: dict[str, Any], kind: Kind[Any]
+) -> str:
+    """Why two scores differ: in the names of their labels, or in another parameter."""
+    if {**theirs, "classes": 0} == {**ours, "classes": 0}:
+        return (
+            f"{name} has the labels {theirs['classes']:.60}, {called} has {ours['classes']:.60}: "
+            "all clients must use the same model and the same labels"
+        )
+    return (
+        f"{name} was {kind.made} with parameters {_shown(theirs)}, {called} with {_shown(ours)}: "
+        "all clients must use the same"
+    )
 
 
 def _compared(value: Any) -> Any:

@@ -6,12 +6,11 @@ import inspect
 from collections.abc import Callable
 from contextvars import ContextVar
 from enum import StrEnum
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+from typer.models import CommandFunctionType
 
 
 class Command(TyperCommand):
@@ -25,7 +24,8 @@ class Command(TyperCommand):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        hints = get_type_hints(inspect.unwrap(self.callback), include_extras=True)  # type: ignore[arg-type]
+        callback: Any = self.callback
+        hints = get_type_hints(inspect.unwrap(callback), include_extras=True)
         for param in self.params:
             about = getattr(hints.get(param.name or ""), "__metadata__", ())
             text = next((info.help for info in about if hasattr(info, "help")), None)
@@ -43,9 +43,11 @@ class Command(TyperCommand):
 class App(typer.Typer):
     """An application of such commands."""
 
-    def command(self, name: str | None = None, **options: Any) -> Callable[[_Function], _Function]:
+    def command(
+        self, name: str | None = None, *, cls: type[TyperCommand] | None = Command, **options: Any
+    ) -> Callable[[CommandFunctionType], CommandFunctionType]:
         """A decorator that makes a function a command."""
-        return super().command(name, **{"cls": Command} | options)
+        return super().command(name, cls=cls, **options)
 
 
 app = App(

@@ -426,7 +426,7 @@ def show_report(found: AuditReport, sites: bool = False) -> None:
 
     colours = {"kept": "green", "broken": "bold red"}
     promised = "" if found.alpha is None else f", promised {1 - found.alpha:g}"
-    said = any(g.full is not None or g.empty is not None for g in found.groups)
+    said = any(g.full or g.empty for g in found.groups)
     console.table(
         ["group", "verdict", "coverage", "interval", "covered", "records", "mean size"]
         + ["full sets", "empty sets"] * said,

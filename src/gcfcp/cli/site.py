@@ -170,7 +170,7 @@ def summarize(
             delta=delta,
             representative=representative.value,
             min_count=min_count,
-            score=scoring.score,
+            score=scoring.named,
             model=model,
             absent=absent or (),
             by=_cells(by, min_count, shape, holdout, grid),

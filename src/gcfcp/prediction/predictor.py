@@ -383,7 +383,7 @@ def _check_score(score: Any, calibration: Calibration) -> None:
     summary = calibration.summaries[0]
     if summary.score == "unnamed" or (isinstance(score, str) and name == summary.score):
         return
-    if (name, parameters) != (summary.score, summary.parameters):
+    if name != summary.score or not scores.alike(parameters, summary.parameters):
         raise GCFCPError(
             f"the clients were summarised with score {summary.score!r} {summary.parameters}, but "
             f"the predictor was given {name!r} {parameters}: use the same score"
@@ -393,7 +393,7 @@ def _check_score(score: Any, calibration: Calibration) -> None:
 def _same(score: Any, saved: tuple[str, dict[str, Any]]) -> Any:
     """The score that the caller gives, or an error if it is not the one that the file names."""
     name, parameters = scores.describe(score)
-    if (name, parameters) != saved:
+    if name != saved[0] or not scores.alike(parameters, saved[1]):
         raise GCFCPError(
             f"it was made for score {saved[0]!r} {saved[1]!s:.60}, not for {name!r} "
             f"{parameters!s:.60}: give the score that it was made for"

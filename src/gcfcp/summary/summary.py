@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from gcfcp import checks, codec
+from gcfcp import checks, codec, scores
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.errors import GCFCPError
 from gcfcp.grid import Grid
@@ -483,7 +483,9 @@ def _check_parameters(parameters: Any) -> None:
         raise GCFCPError("the score's parameters must map names to plain values")
     for key, value in parameters.items():
         checks.name("parameter", key)
-        if isinstance(value, str):
+        if isinstance(value, str) and key == "classes" and value.startswith("["):
+            scores.check_classes(value)
+        elif isinstance(value, str):
             checks.name("parameter value", value)
         if isinstance(value, int) and abs(value) >= 2**63:
             raise GCFCPError(

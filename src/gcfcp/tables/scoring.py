@@ -18,7 +18,7 @@ the same way everywhere.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -46,6 +46,11 @@ class Scoring:
     score: Any  # A score of `gcfcp.scores`, or the name of a score that is computed elsewhere.
     columns: tuple[str, ...]  # The columns that hold the prediction, or the ready scores.
     labels: tuple[str, ...] | None = None  # The labels of a classification, in order.
+
+    @property
+    def named(self) -> Any:
+        """The score with the names of its labels, which travel in the summary."""
+        return replace(self.score, classes=self.labels) if self.labels else self.score
 
     @property
     def kind(self) -> Literal["set", "interval", "column"]:
@@ -132,9 +137,19 @@ def scoring_for(table: Table, score: Any) -> Scoring:
                 f"{table.name} has no columns proba_<label>, which score {name!r} needs; "
                 f"it has {listed(table.columns)}"
             )
+        _refuse_other_labels(table, labels, getattr(score, "classes", None))
         found = Scoring(score, tuple(f"proba_{label}" for label in labels), labels)
     table.require(found.columns)
     return found
+
+
+def _refuse_other_labels(table: Table, labels: tuple[str, ...], classes: Any) -> None:
+    """Raise an error if the labels of a table are not those of the predictor's model."""
+    if classes is not None and tuple(map(str, classes)) != labels:
+        raise GCFCPError(
+            f"{table.name} has the labels {listed(labels)}, but the predictor is for "
+            f"{listed(classes)}: use the model that the predictor was made for"
+        )
 
 
 def _guess(table: Table) -> str:

@@ -283,7 +283,8 @@ class THR(_SetScore):
         least = _round_up(_least_probabilities(_thresholds(thresholds, len(p))), p.dtype)[:, None]
         if 0 < p.size <= _BLOCK:
             _check_block(p, 0)
-            return np.greater_equal(p, least)
+            whole: Bools = np.greater_equal(p, least)
+            return whole
         out = np.empty(p.shape, dtype=np.bool_)
         for rows in _checked_rows(p):
             np.greater_equal(p[rows], least[rows], out=out[rows])

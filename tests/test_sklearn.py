@@ -73,10 +73,9 @@ def regressor():
 
 def test_a_summary_of_a_model_is_that_of_its_scores(classifier):
     X, label, _ = people(400, 2)
-    score = gcfcp.scores.THR()
-    places = np.searchsorted(classifier.classes_, label)
+    score = gcfcp.scores.THR(classes=["no", "some", "yes"])
     by_hand = gcfcp.summarize(
-        score.of(classifier.predict_proba(X), places),
+        score.of(classifier.predict_proba(X), label),
         GROUPS.membership(X),
         groups=GROUPS,
         client="a",
@@ -273,8 +272,20 @@ def test_a_label_that_the_model_does_not_know(classifier):
     X, label, _ = people(20, 3)
     label = label.astype(object)
     label[[4, 9]] = "perhaps"
-    with pytest.raises(gcfcp.GCFCPError, match=r"2 outcomes .* 'perhaps', in row 5; .* no, some"):
+    with pytest.raises(gcfcp.GCFCPError, match=r"perhaps is not a label: .*no, some, yes"):
         summarize(classifier, X, label, groups=GROUPS, client="a")
+    estimator = ConformalClassifier(classifier).conformalize(*people(100, 3)[:2])
+    with pytest.raises(gcfcp.GCFCPError, match=r"2 outcomes .* 'perhaps', in row 5; .*no, some"):
+        estimator.covers(X, label)
+
+
+def test_a_predictor_of_other_labels(classifier):
+    X, label, _ = people(300, 3)
+    other = pipeline(LogisticRegression()).fit(X, np.char.upper(label))
+    summary = summarize(other, X, np.char.upper(label), groups=GROUPS, client="a")
+    predictor = gcfcp.Predictor("thr", gcfcp.calibrate([summary], 0.1))
+    with pytest.raises(gcfcp.GCFCPError, match=r"labels NO, SOME, YES, and Pipeline has no, some"):
+        ConformalClassifier(classifier, predictor).predict_set(X)
 
 
 def test_a_classifier_without_probabilities():

@@ -38,7 +38,9 @@ from gcfcp.sklearn.models import (
     memberships,
     outcomes,
     parts,
+    places,
     predictions,
+    refuse_other_labels,
 )
 from gcfcp.sklearn.site import check_fitted, resolved, summarize
 
@@ -192,6 +194,7 @@ class _Conformal(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     def _inputs(self, X: Any, membership: Any) -> tuple[Predictor, NDArray[Any], Any]:
         """The predictor, the model's predictions, and the membership of each row."""
         predictor, model = self._calibrated(), self._fitted()
+        refuse_other_labels(model, predictor.score)
         given = predictions(model, X, predictor.score)
         return predictor, given, memberships(predictor.groups, X, membership)
 
@@ -244,7 +247,7 @@ class ConformalClassifier(ClassifierMixin, _Conformal):  # type: ignore[misc]
     def covers(self, X: Any, y: Any, membership: Any = None) -> Bools:
         """Whether the set of each row holds its label, (n,): what `gcfcp.audit` counts."""
         sets = self.predict_set(X, membership)
-        found: Bools = sets[np.arange(len(sets)), outcomes(self, y, self._calibrated().score)]
+        found: Bools = sets[np.arange(len(sets)), places(self.classes_, column_or_1d(y))]
         return found
 
     @available_if(_model_has("predict_proba"))  # type: ignore[untyped-decorator]

@@ -7,7 +7,8 @@
 | two regressors, (lower, upper)  | `CQR`              | both `predict(X)`, (n, 2)     |
 
 A pipeline is a classifier or a regressor if its last step is one. Labels may be of any type that
-the model knows. Scores count them by their place in the model's `classes_`.
+the model knows. The scores of this library take their names from the model's `classes_`, and the
+names travel in the summary. For any other score a label is its place among them.
 """
 
 from __future__ import annotations
@@ -93,9 +94,22 @@ def predictions(model: Any, X: Any, score: Any) -> NDArray[Any]:
 
 
 def outcomes(model: Any, y: Any, score: Any) -> NDArray[Any]:
-    """The outcomes in the form that the score needs: places of labels, or numbers."""
+    """The outcomes in the form that the score needs: labels, their places, or numbers."""
     y = column_or_1d(y)
-    return places(model.classes_, y) if gives_sets(score, model) else y
+    if not gives_sets(score, model) or getattr(score, "classes", None) is not None:
+        return np.asarray(y)
+    return places(model.classes_, y)
+
+
+def refuse_other_labels(model: Any, score: Any) -> None:
+    """Raise an error if the labels of a predictor's score are not those of the model."""
+    named = getattr(score, "classes", None)
+    if named is not None and list(named) != np.asarray(model.classes_).tolist():
+        theirs = [str(c) for c in np.asarray(model.classes_).tolist()]
+        raise GCFCPError(
+            f"the predictor is for the labels {checks.listed([str(c) for c in named])}, and "
+            f"{name_of(model)} has {checks.listed(theirs)}: use the model that the sites used"
+        )
 
 
 def places(classes: Any, y: NDArray[Any]) -> Ints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from numpy.random import Generator
@@ -72,7 +73,13 @@ def check_fitted(model: Any) -> None:
 
 
 def resolved(score: Any, model: Any) -> Any:
-    """The score that the caller means: an object, a name of `gcfcp.scores`, or the usual one."""
+    """The score that the caller means: an object, a name of `gcfcp.scores`, or the usual one.
+
+    A score of this library that names no labels gets those of the model.
+    """
     if score is None:
-        return usual_score(model)
-    return known_scores.from_name(score) if isinstance(score, str) else score
+        score = usual_score(model)
+    elif isinstance(score, str):
+        score = known_scores.from_name(score)
+    nameless = getattr(score, "classes", score) is None
+    return replace(score, classes=model.classes_) if nameless else score

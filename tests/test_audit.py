@@ -821,7 +821,7 @@ def test_the_site_of_an_audit_is_its_client() -> None:
     assert gcfcp.Audit.from_bytes(found.to_bytes()) == found
     full = groups.complete(membership, "b")
     assert gcfcp.audit([1, 0, 1], full, groups=groups, client="b") == found
-    with pytest.raises(gcfcp.GCFCPError, match="row 0 belongs to site b, but its site is 'a'"):
+    with pytest.raises(gcfcp.GCFCPError, match="row 1 belongs to site b, but its site is 'a'"):
         gcfcp.audit([1, 0, 1], full, groups=groups, client="a")
     with pytest.raises(gcfcp.GCFCPError, match="site='c' is not one of the sites a, b"):
         gcfcp.audit([1, 0, 1], membership, groups=groups, client="c")

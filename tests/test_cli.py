@@ -725,7 +725,7 @@ def test_groups_that_a_site_cannot_have(sites: Path, run: Callable[..., Ran]) ->
     assert run("inspect", "a.gcfcp", "--json").json["absent"] == ["old"]
     done = run("summarize", "young.csv", *options, "--absent", "women", "-o", "b.gcfcp")
     assert done.code == 1
-    assert "records belong to group 'women', which was declared absent, the first at" in done.err
+    assert "belong to group 'women', which was declared absent, the first in row" in done.err
     done = run("summarize", "young.csv", *options, "--absent", "men", "-o", "b.gcfcp")
     assert done.code == 1
     assert "absent='men' is not one of the groups all, old, women: give the names" in done.err

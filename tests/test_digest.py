@@ -639,10 +639,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"values": [[1], [1, 2]]}, r"values cannot be read as numbers"),
     ({"values": [5, math.nan, 1, math.nan]}, r"2 of 4 values are NaN, the first in row 2: "),
     ({"values": [5, None, 1]}, r"1 of 3 values are NaN, the first in row 2: "),
-    ({"values": np.ma.array([5, 6], mask=[0, 1])}, r"1 of 2 values are NaN, the first at"),
+    ({"values": np.ma.array([5, 6], mask=[0, 1])}, r"1 of 2 values are NaN, the first in row 2"),
     ({"values": [5, 1, -INF]}, r"1 of 3 values are -inf, the first in row 3: "),
     ({"values": [1, -INF], "weights": [1, 1]}, r"1 of 2 values are -inf, the first in row 2"),
-    ({"values": [1, math.nan], "weights": [1, 1]}, r"1 of 2 values are NaN, the first at"),
+    ({"values": [1, math.nan], "weights": [1, 1]}, r"1 of 2 values are NaN, the first in row 2"),
     (
         {"values": [1, 2], "weights": [1]},
         r"weights have shape \(1,\), but values have shape \(2,\)",

@@ -801,8 +801,8 @@ def test_a_secure_sum_gives_the_predictor_of_the_plain_summaries_added_up(sites:
         question = rounds.question_of(settings)
         plain.append(gcfcp.ClientSummary.from_bytes(rounds.answer_summary(site, question)))
     total = gcfcp.add(plain)
-    open_sizes = replace(total, members=tuple((name, None) for name, _ in total.members))
-    expected = with_min_count(open_sizes, 10)
+    members = tuple((name, None) for name, _ in total.members)
+    expected = with_min_count(replace(total, members=members, parameters={}), 10)
     found = gcfcp.ClientSummary.load(sites / "round/sum.gcfcp")
     assert found.to_bytes() == expected.to_bytes()
     made = gcfcp.calibrate([expected], 0.1, aggregates={expected.client: 3})
@@ -813,7 +813,7 @@ def test_a_secure_sum_gives_the_predictor_of_the_plain_summaries_added_up(sites:
     assert record["answered"] == [f"hospital-{name}" for name in "abc"]
     assert record["sum"]["dropped"] == record["missing"] == ["hospital-d"]
     assert (record["sum"]["signed"], record["sum"]["threshold"]) == (True, 3)
-    # Sizes of sites, which nobody knows, are all that the sum of the plain summaries tells more.
+    # Sizes of sites and names of labels are all that the sum of the plain summaries tells more.
     other = gcfcp.calibrate([with_min_count(total, 10)], 0.1, aggregates={expected.client: 3})
     assert other.table == made.table
 

@@ -239,10 +239,10 @@ def test_grids_must_agree():
 
 def test_scores_beyond_their_definition_are_found_on_a_grid():
     def thr(scores, edges):
-        member = np.ones((len(scores), 1), bool)
-        return summarize(
-            scores, member, groups=Groups(["all"]), client="a", grid=Grid(edges), score="thr"
-        )
+        """What a site sends that does not check its scores."""
+        member, groups = np.ones((len(scores), 1), bool), Groups(["all"])
+        told = summarize(scores, member, groups=groups, client="a", grid=Grid(edges), score="mine")
+        return replace(told, score="thr")
 
     calibrate([thr([0.2, 0.3, 0.9] * 9, [0.25, 0.8, 1.2])], 0.2)  # 1.2 stands for 0.8 to 1.
     calibrate([thr([0.2, 0.3, 0.9] * 9, [0.25, 0.8])], 0.4)  # Above 0.8 is not above 1.

@@ -872,7 +872,7 @@ def test_sites_of_columns_without_polars(tmp_path):
         ("c", "site='c' is not one of the sites a, b: give one of them, or add it"),
         (["a", "b", "c", "a"], r"row 3: site='c' is not one of the sites a, b"),
         (["a", None, "b", "a"], r"row 2: site=None is not one"),
-        ([["a"], {}, "b", "a"], r"site\[0\]=\['a'\] is not one"),
+        ([["a"], {}, "b", "a"], r"row 1: site=\['a'\] is not one"),
         (["a", "b"], r"site has shape \(2,\) for 4 rows: give one name for all rows, or one for"),
         (1, r"site has shape \(\) for 4 rows"),
         (np.ma.array(["a"] * 4, mask=[0, 1, 0, 0]), "1 of 4 values of site are masked"),
@@ -928,11 +928,11 @@ def test_completing_a_matrix_adds_the_sites_and_nothing_else(matrix, S, data):
 
 def test_the_first_contradiction_is_named():
     matrix = SITES.membership(COLUMNS, ["a", "b", "b", "a"])
-    message = "row 1 belongs to site b, but its site is 'a': correct the row, or leave out the"
+    message = "row 2 belongs to site b, but its site is 'a': correct the row, or leave out the"
     with pytest.raises(GCFCPError, match=message):
         SITES.complete(matrix, "a")
     matrix[0, 2:] = False
-    with pytest.raises(GCFCPError, match="row 0 belongs to no site, but its site is 'a'"):
+    with pytest.raises(GCFCPError, match="row 1 belongs to no site, but its site is 'a'"):
         SITES.complete(matrix, "a")
 
 

@@ -330,13 +330,12 @@ def test_names_reach_a_page_as_text() -> None:
         predictor = gcfcp.Predictor(MARKUP, gcfcp.calibrate([summary], 0.1))
         plan = gcfcp.plan([summary], 0.1)
     text = predictor.to_json().replace('"unlike": null', f'"unlike": {json.dumps(MARKUP)}')
+    read = gcfcp.Predictor.from_json(text)
     audit = gcfcp.audit(
-        np.ones(60, bool), membership, groups=groups, client=MARKUP, predictor=MARKUP
+        np.ones(60, bool), membership, groups=groups, client=MARKUP, predictor=read.fingerprint
     )
     merged = gcfcp.merge_audits([audit], alpha=0.1)
-    page = render(
-        gcfcp.Predictor.from_json(text), merged, {MARKUP: merged}, plan, MARKUP, title=MARKUP
-    )
+    page = render(read, merged, {MARKUP: merged}, plan, MARKUP, title=MARKUP)
     assert "<img" not in page
     assert "{{7*7}}" in page
     assert "&lt;img src=x onerror=alert(1)&gt;" in page

@@ -182,7 +182,7 @@ def test_what_does_not_go_together_is_refused_with_both_sides():
     a = client("a", 10, score="mine", model="m1")
     for other, words in [
         ({"groups": Groups(["all", "b"])}, r"b was summarised for groups \w{8}\.\., a for \w{8}"),
-        ({"score": "aps"}, "b was summarised with score 'aps', a with 'mine'"),
+        ({"score": "cqr"}, "b was summarised with score 'cqr', a with 'mine'"),
         ({"model": "m2"}, "b was summarised with model 'm2', a with 'm1'"),
         ({"model": None}, "b was summarised with model None, a with 'm1'"),
         ({"representative": "mean"}, "b was summarised with representative 'mean', a with 'upper'"),

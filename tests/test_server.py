@@ -577,7 +577,9 @@ def test_lower_counts_every_level_of_compression_that_happened():
     ],
 )  # fmt: skip
 def test_each_bound_says_on_what_ground_it_stands(family, options, rule, lower, certified):
-    clients = federation(15, [90, 60], kind="positive", family=family)
+    # With a min_count, small sites withhold so much that no threshold is finite.
+    sizes = [900, 600] if "min_count" in options and rule == "max" else [90, 60]
+    clients = federation(15, sizes, kind="positive", family=family)
     told = summaries_of(clients, **({"delta": 10} | options))
     theorem = THEOREM_1 if rule == "max" else THEOREM_2
     for g in guarantee(told, rule=rule).values():

@@ -805,7 +805,7 @@ def test_the_site_is_filled_in_from_the_client():
     scores, membership = records(200)
     full = SITES.complete(membership, "hospital-b")
     assert summarize(scores, full, groups=SITES, client="hospital-b") == s
-    with pytest.raises(GCFCPError, match="row 0 belongs to site hospital-b, but its site is 'hosp"):
+    with pytest.raises(GCFCPError, match="row 1 belongs to site hospital-b, but its site is 'hosp"):
         summarize(scores, full, groups=SITES, client="hospital-a")
     with pytest.raises(GCFCPError, match="site='c' is not one of the sites hospital-a, hospital-b"):
         some("c")
@@ -841,7 +841,7 @@ def test_groups_that_cannot_be_declared_absent(absent, words):
 def test_a_record_of_a_group_that_was_declared_absent_is_an_error():
     membership = np.ones((9, 3), bool)
     membership[[0, 1, 2, 5], 2] = False
-    words = "5 records belong to group 'over_65', which was declared absent, the first at pos.* 3:"
+    words = "5 records belong to group 'over_65', which was declared absent, the first in row 4:"
     with pytest.raises(GCFCPError, match=words):
         summarize(np.arange(9.0), membership, groups=THREE, client="k", absent=["over_65"])
     with pytest.raises(GCFCPError, match="5 records belong to group 'over_65', which was declared"):
@@ -1016,5 +1016,5 @@ def test_scores_beyond_the_limits_of_their_definition_are_refused_at_the_site(sc
         if score == "residual" and value > 0:
             gcfcp.summarize(scores, np.ones((40, 1)), **options)
             continue
-        with pytest.raises(GCFCPError, match=r"^2 scores are not from 0 to .* at position 3; corr"):
+        with pytest.raises(GCFCPError, match=r"^2 scores are not from 0 to .* in row 4; corr"):
             gcfcp.summarize(scores, np.ones((40, 1)), **options)

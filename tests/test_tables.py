@@ -573,6 +573,7 @@ def test_the_type_of_a_column_is_what_polars_makes_of_the_whole_file(
     expected = pl.scan_csv(
         path, null_values=["NA", "N/A", "null", "None"], infer_schema_length=None
     ).collect_schema()
-    found = table_files._types(str(path), tuple(columns), {"given": pl.String})
+    found = table_files._types(str(path), tuple(columns), {"given": pl.String}, ",")
     assert found == {**expected, "given": pl.String}
-    assert table_files._types(str(path), ("given",), {"given": pl.String}) == {"given": pl.String}
+    found = table_files._types(str(path), ("given",), {"given": pl.String}, ",")
+    assert found == {"given": pl.String}

@@ -9,10 +9,11 @@ answered about the same records, and what privacy they lose together, is counted
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from gcfcp import checks
+from gcfcp import checks, scores
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups
 from gcfcp.prediction import Predictor
@@ -134,7 +135,7 @@ class Policy:
         for what, theirs, ours in (
             ("groups", predictor.groups.fingerprint, agreed.groups.fingerprint),
             ("score", name, agreed.score_name),
-            ("parameters", dict(parameters), dict(agreed.parameters)),
+            ("parameters", *_told(parameters, agreed.parameters)),
             ("model", predictor.provenance.get("model"), agreed.model),
         ):
             if theirs != ours:
@@ -142,3 +143,12 @@ class Policy:
                     _CODES[what],
                     f"the predictor has {what} {theirs!r:.60}, but {ours!r:.60} is agreed",
                 )
+
+
+def _told(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The parameters of a predictor's score and the agreed ones, to be compared.
+
+    The predictor may name labels that the question does not name. Then the agreed ones are returned
+    twice, because the labels of a site's table are compared when the audit is made.
+    """
+    return (ours, ours) if scores.alike(theirs, ours) else (dict(theirs), dict(ours))

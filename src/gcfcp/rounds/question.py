@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from operator import eq
 from typing import Any
 
 from gcfcp import checks, scores
@@ -224,11 +225,13 @@ def differences(
     """In what a question or a summary differs from the question that is wanted.
 
     Each difference is (what, the value that was found, the value that is wanted). Of groups,
-    shapes and grids the fingerprints are compared.
+    shapes and grids the fingerprints are compared. Labels may be named on one side alone, because a
+    table tells their names and scores do not depend on them.
     """
     theirs, ours = _parts(found), _parts(wanted)
     for what, value in theirs.items():
-        if value != ours[what]:
+        same = scores.alike if what == "parameters" else eq
+        if not same(value, ours[what]):
             yield what, value, ours[what]
 
 

@@ -209,7 +209,7 @@ def _summarise(
     """The summary of the site's table; byte for byte what `gcfcp summarize` makes of it."""
     with tables.open_table(path) as table:
         scoring = tables.scoring(table, question.score_name, **question.parameters)
-        making = Making(client=client, score=scoring.score, absent=absent, **question.arguments)
+        making = Making(client=client, score=scoring.named, absent=absent, **question.arguments)
         (summary,), _ = tables.summarize_table(
             table,
             scoring,

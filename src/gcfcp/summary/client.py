@@ -452,7 +452,7 @@ class Making:
             first = int(beyond.argmax())
             raise GCFCPError(
                 f"{int(beyond.sum())} scores are not from {low:g} to {high:g}, as all scores of "
-                f"{name!r} are: the first is {values[first]:g} at position {first}; correct how "
+                f"{name!r} are: the first is {values[first]:g} in row {first + 1}; correct how "
                 "scores are computed, or name another score"
             )
 

@@ -512,6 +512,7 @@ def table() -> list[str]:
     return rows
 
 
+@pytest.mark.slow
 def test_the_documentation_says_what_one_dishonest_site_can_do() -> None:
     page = PAGE.read_text()
     for row in table():

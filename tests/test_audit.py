@@ -465,6 +465,7 @@ def test_every_form_of_a_report_names_its_mixture() -> None:
     assert report.to_dict()["mixture"] == {"x": 1.0}
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
 @settings(max_examples=50, deadline=None)
 def test_shares_add_up_to_one_in_any_order(shares: list[float]) -> None:

@@ -49,6 +49,7 @@ def test_a_wrong_result_stops_the_benchmark(monkeypatch):
         cases.CASES["records"](QUICK)
 
 
+@pytest.mark.slow
 def test_a_peer_that_is_not_there_is_listed(monkeypatch):
     def gone(name, package):
         raise peers.MissingError(f"missing: {package} is not installed")
@@ -73,6 +74,7 @@ def test_a_peer_that_fails_is_listed_with_its_message(monkeypatch, tmp_path):
             run()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_the_oracles_agree_with_each_other_and_with_the_solver(seed):
     problem = data.overlapping(200, groups=3, atoms=6, seed=seed)

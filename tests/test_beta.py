@@ -35,6 +35,7 @@ def probability_of_so_many(hits: int, misses: int, c: Fraction) -> Fraction:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(counts.filter(bool), counts, tails)
 def test_agrees_with_scipy(hits, misses, tail):

@@ -67,6 +67,7 @@ def by_the_book(parts, alpha, shape, weights, charge):
     return levels
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=5),

@@ -491,6 +491,7 @@ def everything_told(rows, counts, m=10):
     return described.tolist(), told.hidden.tolist(), told.strangers.tolist(), told.bound.tolist()
 
 
+@pytest.mark.slow
 def test_three_small_cells_of_nested_groups_do_not_show_together():
     """Beyond 18, 65 and 75: the sum of the cells showed, which excluded 0 and 1 of each."""
     nested = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]

@@ -265,6 +265,7 @@ def test_merge_makes_a_summary_of_several(summaries: list[str], run: Callable[..
     assert "the server knows of 5" in wrong.err
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("file", ["a.gcfcp", "predictor.json", "a.audit"])
 def test_inspect_knows_every_file(file: str, audits: list[str], run: Callable[..., Ran]) -> None:
     shown = run("inspect", file)
@@ -512,6 +513,7 @@ def in_terminal(arguments: list[str], cwd: Path) -> str:
     return shown.decode(errors="replace")
 
 
+@pytest.mark.slow
 def test_a_bar_on_a_terminal_only(sites: Path, run: Callable[..., Ran]) -> None:
     arguments = ["summarize", "a.csv", "--groups", "groups.toml", "--client", "a", "-o"]
     shown = in_terminal([*arguments, "x.gcfcp"], sites)
@@ -521,6 +523,7 @@ def test_a_bar_on_a_terminal_only(sites: Path, run: Callable[..., Ran]) -> None:
     assert "reading a.csv" not in run(*arguments, "y.gcfcp").err
 
 
+@pytest.mark.slow
 def test_a_reader_who_leaves_is_no_fault(predictor: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from gcfcp.cli import main; main()"]
     many = pl.concat([pl.read_parquet("a-new.parquet")] * 200)
@@ -741,6 +744,7 @@ def summarize(run: Callable[..., Ran], data: str, output: str, *options: object)
     return run(*arguments, *options)
 
 
+@pytest.mark.slow
 def test_last_quarters_predictor_is_this_quarters_shape(
     predictor: str, sites: Path, run: Callable[..., Ran]
 ) -> None:

@@ -281,7 +281,7 @@ def federations(seed, count, rule):
         yield left_out_sums(rng, K, G, rule, ALPHAS[rng.integers(5)], rng.random() < 0.5)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("rule", ["simultaneous", "max"])
 def test_who_is_covered_by_the_fit_is_covered_when_left_out(seed, rule):

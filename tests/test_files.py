@@ -247,6 +247,7 @@ with files.creating("file") as part:
 """
 
 
+@pytest.mark.slow
 @posix
 def test_a_sweep_removes_parts_of_the_dead_and_of_nobody_else(tmp_path: Path) -> None:
     alive, dead = (
@@ -409,6 +410,7 @@ def _predicted(folder: Path, *options: str) -> dict[str, list[str]]:
     return dict(zip(head, map(list, zip(*rows, strict=True)), strict=True))
 
 
+@pytest.mark.slow
 def test_formulas_are_escaped_on_request(formulas: Path) -> None:
     """Numbers stay numbers, also negative ones."""
     found = _predicted(formulas, "--escape-formulas")
@@ -421,12 +423,14 @@ def test_formulas_are_escaped_on_request(formulas: Path) -> None:
     assert set(found["'=x"]) == {"-1"}
 
 
+@pytest.mark.slow
 def test_formulas_are_left_alone_by_default(formulas: Path) -> None:
     found = _predicted(formulas)
     assert found["note"] == FORMULAS
     assert found["set"] == ["=cmd|ok"] * len(FORMULAS)
 
 
+@pytest.mark.slow
 def test_formulas_are_a_matter_of_csv(formulas: Path) -> None:
     found = _run(formulas, "predict", "p.json", "t.parquet", "-o", "o.parquet", "--escape-formulas")
     assert found.returncode == 1

@@ -333,6 +333,7 @@ def test_a_node_cannot_answer_a_request_that_went_to_another(tmp_path: Path) -> 
     assert codes == {"100": "no-answer", "101": "wrong-nonce"}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("shuffle", range(4))
 def test_two_nodes_that_claim_one_name_are_both_left_out(tmp_path: Path, shuffle: int) -> None:
     grid = grid_of(4, shuffle)

@@ -62,6 +62,7 @@ def _corpus(name: str) -> list[Path]:
     return [f for f in (ROOT / "fuzz" / "corpus" / name).iterdir() if f.is_file()]
 
 
+@pytest.mark.slow
 def test_the_corpus_is_not_outdated() -> None:
     """A seed of an old format would be refused at once, and would test nothing beyond that."""
     for target, named in seeds.inputs().items():
@@ -271,7 +272,7 @@ def test_more_suppressed_records_than_small_cells_hold_are_refused() -> None:
         crafted(_spread(1), [np.full(30, 9)] * 7, min_count=9, **SUPPRESSED)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_summaries_give_a_valid_result_or_an_error(name: str) -> None:
     """Every rule, every way to merge and two alphas are tried, also with an honest client."""

@@ -317,6 +317,7 @@ def test_a_group_is_finite_from_the_rank_on():
 # --- Suppressed records ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     rows=st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=9),

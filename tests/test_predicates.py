@@ -252,6 +252,7 @@ def patterns(draw: st.DrawFn, depth: int = 4) -> tuple[str, int]:
     return f"{opened}{text}){sign}{how % number}", size * number
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(patterns())
 def test_the_size_of_a_pattern_is_never_too_small(made: tuple[str, int]) -> None:

@@ -279,6 +279,7 @@ def test_the_possible_rows_are_all_rows_that_can_occur(groups):
     assert possible_rows(groups, len(expected) - 1) is None
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     families(),
@@ -487,7 +488,7 @@ BOMBS = {
 }
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
 @pytest.mark.parametrize("kind", BOMBS)
 def test_reading_takes_a_small_multiple_of_the_file(kind, tmp_path):

@@ -260,6 +260,7 @@ def predictor(
     return gcfcp.Predictor(score, found).to_json().encode()
 
 
+@pytest.mark.slow
 def test_a_server_that_chooses_thresholds_gets_one_audit(tmp_path: Path) -> None:
     """156 audits gave 6 scores to 1e-16, by halving: each count says on which side they lie."""
     asked = [predictor(t) for t in np.linspace(0.1, 0.9, 156)]

@@ -117,6 +117,7 @@ def test_false_alarms_are_below_their_bound() -> None:
     assert alarms <= LEVEL * 300
 
 
+@pytest.mark.slow
 def test_false_alarms_at_the_edge_of_the_tolerance_are_below_their_bound() -> None:
     """In the hardest case the distributions of two clients differ by exactly the tolerance."""
     rng = np.random.default_rng(3)

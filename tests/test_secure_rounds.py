@@ -171,6 +171,7 @@ def test_the_predictor_is_that_of_the_plain_summaries_added_up(tmp_path, min_cou
     assert files == {"sum.gcfcp"}
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("step", range(5))
 def test_sites_that_are_lost_at_any_step(tmp_path, step, known):

@@ -58,6 +58,7 @@ def test_adding_the_shape_to_the_level_would_lose_scores():
     assert Shape(TWO, (-0.26, 0.0)).raised(np.array([0.85 - -0.26]), ROWS[:1])[0] >= 0.85
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(beta=st.lists(finite, min_size=1, max_size=9), order=st.randoms(use_true_random=False))
 def test_b_is_the_exact_sum_rounded_once_in_any_order_of_the_groups(beta, order):

@@ -76,7 +76,7 @@ def floats(weights):
 # --- one group, one client: a rank ------------------------------------------------------------
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("kind", ["distinct", "tied", "integer"])
 def test_one_group_one_client_is_the_rank(alpha, kind):
@@ -257,6 +257,7 @@ def test_heavy_tails():
         assert threshold(*args) == pytest.approx(expected, rel=1e-8, abs=1e-8 * abs(scores).max())
 
 
+@pytest.mark.slow
 def test_heavy_tails_exactly():
     rng = np.random.default_rng(9)
     for trial in range(200):
@@ -291,6 +292,7 @@ def test_enormous_scores_beside_tiny_ones():
             assert found == oracles.rounded_up(exact), (scores, *rest)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trials", [50, pytest.param(200, marks=pytest.mark.slow)])
 def test_the_smallest_numbers_in_many_atoms(trials):
     """Where numbers are smallest, rounding is no part of their size any more."""
@@ -451,7 +453,7 @@ def close_scores(rng, kind, n):
     return few * 10.0 ** rng.integers(-12, 13, size=n)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["cents", "tails", "ulps", "sizes"])
 def test_scores_that_differ_by_less_than_rounding(kind):
     """Each of these kinds had failures while ties were decided by floats."""

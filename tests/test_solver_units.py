@@ -300,6 +300,7 @@ def test_the_exact_walk_finds_the_optimum_from_any_start(kind, unit):
                 assert judge.at.tolist() == exact.tolist()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["infinite", "infinite integers"])
 def test_the_exact_walk_with_scores_at_infinity(kind):
     rng = np.random.default_rng(6)

@@ -139,6 +139,7 @@ def test_multipliers_and_gradient(kind):
             assert found.tolerance[i] * 2.0**46 == pytest.approx([float(x) for x in bound])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["normal", "integers", "infinite"])
 def test_the_steepest_offender_moves(kind):
     for rng, pieces, rows, at in random_walks(kind, 25, seed=4, test=5.0):

@@ -20,6 +20,7 @@ from experiments.validity import PAPER, SHARP, measure
 RESULTS = Path(__file__).resolve().parent.parent / "experiments" / "results" / "validity"
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(
     "configuration",

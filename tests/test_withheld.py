@@ -197,6 +197,7 @@ def test_a_stream_tells_the_same_counts_and_understates_nothing(seed, m, represe
             assert value >= true[k - 1] or representative == "mean"
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     values=st.lists(st.integers(0, 30), min_size=2, max_size=80),
@@ -224,6 +225,7 @@ def test_a_digest_without_its_largest_values_keeps_its_certificate(
 GROUPS = gcfcp.Groups({"all": "TRUE", "a": "x = 1", "b": "y = 1"})
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10**6),

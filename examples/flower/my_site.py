@@ -25,7 +25,7 @@ import gcfcp
 from gcfcp.rounds import Ledger, Policy, Question, Records, Site
 
 LABELS = ("home", "icu", "ward")
-SCORE = gcfcp.scores.THR()
+SCORE = gcfcp.scores.THR(classes=LABELS)
 
 
 def site(settings: Mapping[str, Any]) -> Site:
@@ -43,12 +43,12 @@ def site(settings: Mapping[str, Any]) -> Site:
 
 
 def read(path: Path) -> tuple[dict[str, Any], Any, Any]:
-    """The columns for the groups, the model's probabilities, and the number of each true label."""
+    """The columns for the groups, the model's probabilities, and the true labels."""
     with open(path, newline="") as file:
         rows = list(csv.DictReader(file))
     columns = {"age": np.array([int(r["age"]) for r in rows]), "sex": [r["sex"] for r in rows]}
     probabilities = np.array([[float(r[f"proba_{label}"]) for label in LABELS] for r in rows])
-    return columns, probabilities, np.array([LABELS.index(r["y"]) for r in rows])
+    return columns, probabilities, np.array([r["y"] for r in rows])
 
 
 def scores_of(path: Path, question: Question) -> tuple[Any, Any]:
@@ -62,7 +62,8 @@ def covered_in(path: Path, predictor: gcfcp.Predictor, question: Question) -> tu
     columns, probabilities, y = read(path)
     membership = question.groups.membership(columns)
     sets = predictor.predict_set(probabilities, membership)
-    return sets[np.arange(len(y)), y], membership, sets.sum(axis=1)
+    covered = sets[np.arange(len(y)), [LABELS.index(label) for label in y]]
+    return covered, membership, sets.sum(axis=1)
 
 
 if __name__ == "__main__":

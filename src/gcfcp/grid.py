@@ -11,9 +11,10 @@ beforehand and are the same at all sites. Three things follow:
   whose points depend on the records, does not have this proof for the simultaneous rule.
 - **No value is a record's.** What leaves are edges, which everybody knows.
 
-What it costs is the width of a cell: a threshold is an edge, and lies at most one cell above the
-threshold of the scores themselves. `Grid.near` makes the cells narrow where an earlier predictor
-has its thresholds, and wide elsewhere.
+What it costs is the width of a cell. By rule "max" a threshold is an edge, the first that is not
+below the threshold of the scores themselves. By the simultaneous rule it is a combination of edges.
+`Grid.near` makes the cells narrow where an earlier predictor has its thresholds, and wide
+elsewhere.
 
 With `Grid.logarithmic` an edge is (1 + r) / (1 - r) times the edge below it, as in DDSketch
 (Masson, Rim, Lee, VLDB 2019), so that a score is at most the factor (1 + r) / (1 - r) below its

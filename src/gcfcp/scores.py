@@ -650,7 +650,7 @@ def _classes(given: Any) -> tuple[Any, ...]:
     return tuple(names)
 
 
-def _places(labels: NDArray[Any], classes: tuple[Any, ...]) -> NDArray[np.integer]:
+def places(labels: NDArray[Any], classes: tuple[Any, ...]) -> NDArray[np.integer]:
     """The place of each label among the classes."""
     place = {name: i for i, name in enumerate(classes)}
     found = [place.get(v, -1) for v in labels.tolist()]
@@ -674,7 +674,7 @@ def _labels(y: Any, n: int, L: int, classes: tuple[Any, ...] | None = None) -> N
             f"y has shape {labels.shape}, expected ({n},): give one label for each row"
         )
     if classes is not None:
-        return _places(labels, classes)
+        return places(labels, classes)
     if labels.dtype == np.bool_ or (
         labels.dtype.kind == "f" and n and np.isfinite(labels).all() and (labels % 1 == 0).all()
     ):

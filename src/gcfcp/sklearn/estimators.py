@@ -28,6 +28,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import column_or_1d
 
 import gcfcp
+from gcfcp import scores
 from gcfcp.arrays import Bools, Floats
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups
@@ -35,10 +36,10 @@ from gcfcp.prediction import Predictor
 from gcfcp.sklearn.models import (
     is_fitted,
     is_pair,
+    labels_of,
     memberships,
     outcomes,
     parts,
-    places,
     predictions,
     refuse_other_labels,
 )
@@ -247,7 +248,7 @@ class ConformalClassifier(ClassifierMixin, _Conformal):  # type: ignore[misc]
     def covers(self, X: Any, y: Any, membership: Any = None) -> Bools:
         """Whether the set of each row holds its label, (n,): what `gcfcp.audit` counts."""
         sets = self.predict_set(X, membership)
-        found: Bools = sets[np.arange(len(sets)), places(self.classes_, column_or_1d(y))]
+        found: Bools = sets[np.arange(len(sets)), scores.places(column_or_1d(y), labels_of(self))]
         return found
 
     @available_if(_model_has("predict_proba"))  # type: ignore[untyped-decorator]

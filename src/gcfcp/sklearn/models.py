@@ -22,7 +22,6 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from gcfcp import checks, scores
-from gcfcp.arrays import Ints
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups
 
@@ -93,39 +92,28 @@ def predictions(model: Any, X: Any, score: Any) -> NDArray[Any]:
     return np.asarray(model.predict_proba(X))
 
 
+def labels_of(model: Any) -> tuple[Any, ...]:
+    """The labels of a classifier, in the order of its columns, as plain values."""
+    return tuple(np.asarray(model.classes_).tolist())
+
+
 def outcomes(model: Any, y: Any, score: Any) -> NDArray[Any]:
     """The outcomes in the form that the score needs: labels, their places, or numbers."""
     y = column_or_1d(y)
     if not gives_sets(score, model) or getattr(score, "classes", None) is not None:
         return np.asarray(y)
-    return places(model.classes_, y)
+    return scores.places(y, labels_of(model))
 
 
 def refuse_other_labels(model: Any, score: Any) -> None:
     """Raise an error if the labels of a predictor's score are not those of the model."""
     named = getattr(score, "classes", None)
-    if named is not None and list(named) != np.asarray(model.classes_).tolist():
-        theirs = [str(c) for c in np.asarray(model.classes_).tolist()]
+    if named is not None and tuple(named) != labels_of(model):
+        ours, theirs = (checks.listed(map(str, c)) for c in (named, labels_of(model)))
         raise GCFCPError(
-            f"the predictor is for the labels {checks.listed([str(c) for c in named])}, and "
-            f"{name_of(model)} has {checks.listed(theirs)}: use the model that the sites used"
+            f"the predictor is for the labels {ours}, and {name_of(model)} has {theirs}: use the "
+            "model that the sites used"
         )
-
-
-def places(classes: Any, y: NDArray[Any]) -> Ints:
-    """The place of each label among the classes, (n,). A label that is not there is an error."""
-    known = {label: i for i, label in enumerate(np.asarray(classes).tolist())}
-    found = np.array([known.get(label, -1) for label in y.tolist()], dtype=np.int64)
-    strange = np.flatnonzero(found < 0)
-    if len(strange):
-        label = y[strange[0]].item() if hasattr(y[strange[0]], "item") else y[strange[0]]
-        names = checks.listed([str(c) for c in known])
-        raise GCFCPError(
-            f"{len(strange)} outcomes are not labels of the model, the first, {label!r:.60}, in "
-            f"row {int(strange[0]) + 1}; its labels are {names}: fit the model with all labels, or "
-            "leave these rows out"
-        )
-    return found
 
 
 def memberships(groups: Groups, X: Any, given: Any) -> Any:

@@ -671,6 +671,27 @@ def test_refused(arguments: dict[str, Any], message: str) -> None:
     assert "\n" not in str(refusal.value)
 
 
+@given(
+    st.lists(scores, max_size=8),
+    st.sampled_from([2, 10, 100, 400]),
+    st.sampled_from(KINDS),
+    st.sampled_from([1, 3]),
+)
+def test_many_cells_at_once_are_those_of_each_alone(
+    cells: list[list[float]], delta: float, kind: Any, least: int
+) -> None:
+    ascending = [np.sort(cell) for cell in cells if len(cell) >= least]
+    alone = [TDigest.from_sorted(cell, delta, kind, least) for cell in ascending]
+    assert [bits(d) for d in TDigest.of_cells(ascending, delta, kind, least)] == [
+        bits(d) for d in alone
+    ]
+
+
+def test_an_empty_cell_among_many_is_refused() -> None:
+    with pytest.raises(GCFCPError, match="values is empty: at least one number is needed"):
+        TDigest.of_cells([np.ones(3), np.ones(0)])
+
+
 def test_from_sorted_refuses_disorder() -> None:
     with pytest.raises(GCFCPError, match="not in ascending order"):
         TDigest.from_sorted([2.0, 1.0])

@@ -46,7 +46,8 @@ _SHOWN = 58  # The most characters of a text that a message shows between quotes
 
 def is_number(value: Any) -> bool:
     """Whether the value is a real number. A boolean does not count as one."""
-    return isinstance(value, Real) and not isinstance(value, bool)
+    # The two usual types come first, because asking an abstract class takes ten times as long.
+    return type(value) in (float, int) or (isinstance(value, Real) and not isinstance(value, bool))
 
 
 def as_float(number: Any) -> float:

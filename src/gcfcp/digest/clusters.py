@@ -83,15 +83,40 @@ class Sample:
         """The weight of each value."""
         return np.ones(len(self.values)) if self.weights is None else self.weights
 
-    def cluster_weights(self, starts: Indices, ends: Indices) -> Floats:
-        """W_c, the weight of each cluster, which holds the values[start:end].
 
-        It is not a difference of running sums, because a weight of 1 would be lost beside one of
-        1e300.
+@dataclass(frozen=True)
+class Clusters:
+    """Where the clusters of a sample lie. Each of them holds the values[start:end].
+
+    Its first value is at `starts` and its last at `lasts`.
+    """
+
+    starts: Indices
+    lasts: Indices
+    ends: Indices
+    weights: Floats
+    """W_c, the weight of each cluster."""
+    reached: Floats
+    """V at the end of each cluster."""
+
+    @classmethod
+    def at(cls, sample: Sample, ends: Indices) -> Clusters:
+        """The clusters that end there.
+
+        Their weights are not differences of running sums, because a weight of 1 would be lost
+        beside one of 1e300.
         """
-        if self.weights is None:
-            return (ends - starts).astype(np.float64)
-        return np.add.reduceat(self.weights[: ends[-1]], starts)
+        if sample.weights is None:
+            return cls.counted(ends)
+        starts = _starts(ends)
+        weights = np.add.reduceat(sample.weights[: ends[-1]], starts)
+        return cls(starts, ends - 1, ends, weights, sample.weight_before(ends))
+
+    @classmethod
+    def counted(cls, ends: Indices) -> Clusters:
+        """The clusters that end there, of values that weigh 1 each."""
+        starts, reached = _starts(ends), ends.astype(np.float64)
+        return cls(starts, ends - 1, ends, reached - starts, reached)
 
 
 def unit_sample(ascending: Floats, raw: Floats) -> Sample:
@@ -154,18 +179,18 @@ def compress(
     representative = checks.representative(representative)
     min_count = least_weight(min_count)
     refuse_above(sample.values[-1], checked_limit(limit))
-    ends = _cluster_ends(sample, delta)
+    clusters = _clusters(sample, delta)
     if min_count > 1:
-        ends = _joined_ends(sample, ends, min_count)
+        clusters = Clusters.at(sample, _joined_ends(sample, clusters.ends, min_count))
     mean = representative == "mean"
-    means = _cluster_means(sample, ends) if mean else sample.values[ends - 1]
+    means = _cluster_means(sample, clusters) if mean else sample.values[clusters.lasts]
     if min_count > 1:
         means = np.minimum(_rounded_up(means), np.inf if limit is None else limit)
         distinct = np.append(means[1:] != means[:-1], True)
-        means, ends = means[distinct], ends[distinct]
-    weights = sample.cluster_weights(_starts(ends), ends)
-    error_weight = min(inherited + _sup_error(sample, means, ends), sample.total)
-    return means, weights, delta, representative, error_weight
+        means, clusters = means[distinct], Clusters.at(sample, clusters.ends[distinct])
+    error = _sup_error(sample, means, clusters, above=mean)
+    error_weight = min(inherited + error, sample.total)
+    return means, clusters.weights, delta, representative, error_weight
 
 
 def compress_digests(
@@ -175,6 +200,31 @@ def compress_digests(
     sample = pooled_sample(digests)
     kind = digests[0].representative
     return compress(sample, delta, kind, min_count, limit, inherited_error(digests))
+
+
+def runs_of_cells(cells: Sequence[Floats], delta: float) -> list[tuple[Floats, Floats] | None]:
+    """The clusters of all cells that are so small that only equal values share one, in one pass.
+
+    - `cells`: The ascending values of each cell.
+
+    Returns the distinct values of each cell and how often each occurs, or None for a larger cell.
+    """
+    step = math.pi / delta + _ANGLE_SLACK
+    small = [i for i, cell in enumerate(cells) if len(cell) and _all_apart(len(cell), step)]
+    found: list[tuple[Floats, Floats] | None] = [None] * len(cells)
+    if not small:
+        return found
+    values = np.concatenate([cells[i] for i in small])
+    ends = np.cumsum([len(cells[i]) for i in small])
+    first = np.append(True, values[1:] != values[:-1])  # Whether a run of equal values starts.
+    first[ends[:-1]] = True
+    starts = np.flatnonzero(first)
+    runs, counts = values[starts], np.diff(starts, append=len(values)).astype(np.float64)
+    cut = 0
+    for i, end in zip(small, np.searchsorted(starts, ends).tolist(), strict=True):
+        found[i] = (runs[cut:end], counts[cut:end])
+        cut = end
+    return found
 
 
 def inherited_error(digests: Sequence[TDigest]) -> float:
@@ -189,8 +239,8 @@ def _starts(ends: Indices) -> Indices:
     return starts
 
 
-def _cluster_ends(sample: Sample, delta: float) -> Indices:
-    """Where the greedy clusters end.
+def _clusters(sample: Sample, delta: float) -> Clusters:
+    """The greedy clusters.
 
     Each cluster takes as many runs of equal values as the criterion allows, but at least one. The
     mass at infinity is a cluster by itself.
@@ -198,15 +248,25 @@ def _cluster_ends(sample: Sample, delta: float) -> Indices:
     size = len(sample.values)
     finite = _finite_size(sample)
     step = math.pi / delta + _ANGLE_SLACK
+    if sample.weights is None:
+        # Only the numbers of values matter, unless an end would divide a run of equal values.
+        made = _clusters_of_ranks if delta <= _MOST_KEPT else _clusters_of_ranks.__wrapped__
+        clusters = made(size, finite, step)
+        if not _divide_a_run(sample.values, clusters):
+            return clusters
     runs = _runs_apart(sample, finite, step)
-    if runs is not None:
-        return runs if finite == size else np.append(runs, size)
-    ends = _counted_ends(sample, finite, step)
-    if ends is None:
-        ends = list(_walk(sample, finite, step))
-    if finite < size:
-        ends.append(size)  # The mass at infinity is never part of a finite cluster.
-    return np.array(ends, dtype=np.intp)
+    ends = np.array(list(_walk(sample, finite, step)), dtype=np.intp) if runs is None else runs
+    # The mass at infinity is never part of a finite cluster.
+    return Clusters.at(sample, ends if finite == size else np.append(ends, size))
+
+
+def _divide_a_run(ascending: Floats, clusters: Clusters) -> bool:
+    """Whether equal values would be in two clusters."""
+    if len(clusters.ends) == len(ascending):
+        last, first = ascending[:-1], ascending[1:]
+    else:
+        last, first = ascending[clusters.lasts[:-1]], ascending[clusters.starts[1:]]
+    return bool(np.count_nonzero(last == first))
 
 
 def _walk(sample: Sample, finite: int, step: float) -> Iterator[int]:
@@ -217,30 +277,41 @@ def _walk(sample: Sample, finite: int, step: float) -> Iterator[int]:
         yield end
 
 
-def _counted_ends(sample: Sample, finite: int, step: float) -> list[int] | None:
-    """The same ends as those of `_walk` for values that weigh 1 each, in a tenth of the time.
-
-    Returns None if the values have weights, or if one of these ends would divide a run of equal
-    values.
-    """
-    if not finite or not isinstance(sample.before, range):
-        return None
-    ends = _ends_of_ranks(len(sample.values), finite, step)
-    cuts = np.array(ends[:-1], dtype=np.intp)
-    return None if (sample.values[cuts - 1] == sample.values[cuts]).any() else list(ends)
+_MOST_KEPT = 1_000.0
+"""Up to this delta, the clusters of so and so many ranks are kept. They are about delta at most."""
 
 
 @lru_cache(maxsize=256)
-def _ends_of_ranks(total: int, finite: int, step: float) -> tuple[int, ...]:
+def _clusters_of_ranks(total: int, finite: int, step: float) -> Clusters:
+    """The greedy clusters of distinct values that weigh 1 each, of which the last may be infinite.
+
+    They are those of `_walk`, in a tenth of the time. They are kept, so that the digests of many
+    cells of about the same size cost little more than their sorts.
+
+    - `total`: W, the number of all values.
+    - `finite`: How many of them are finite.
+    """
+    if _all_apart(total, step):
+        ends = np.arange(1, finite + 1, dtype=np.intp)
+    else:
+        ends = np.array(_ends_of_ranks(total, finite, step), dtype=np.intp)
+    clusters = Clusters.counted(ends if finite == total else np.append(ends, total))
+    for array in vars(clusters).values():
+        array.setflags(write=False)
+    return clusters
+
+
+def _all_apart(total: int, step: float) -> bool:
+    """Whether no two of these ranks fit into one cluster: they span an angle of at least 2/n."""
+    return (step + 1e-12) * total < 2
+
+
+def _ends_of_ranks(total: int, finite: int, step: float) -> list[int]:
     """Where the greedy clusters of the ranks 0, 1, ..., finite - 1 end.
 
     A cluster that starts at rank V reaches the rank W sin(angle(V) + step)^2 = W sin(step)^2 + V
     cos(2 step) + sqrt(V (W - V)) sin(2 step), or W if the angle passes pi/2. Where this is so near
-    to a whole number that rounding could decide, the criterion itself is evaluated. Only the
-    numbers of values matter, so that the ends are kept for other values that are as many.
-
-    - `total`: W, the number of all values.
-    - `finite`: How many of them are finite.
+    to a whole number that rounding could decide, the criterion itself is evaluated.
     """
     low = 1e-13 * total
     high = 1 - low
@@ -258,8 +329,9 @@ def _ends_of_ranks(total: int, finite: int, step: float) -> tuple[int, ...]:
         else:
             end = max(_widest_end(before, end, step), end + 1)
         ends.append(end)
-    ends[-1] = finite
-    return tuple(ends)
+    if ends:
+        ends[-1] = finite
+    return ends
 
 
 def _runs_apart(sample: Sample, finite: int, step: float) -> Indices | None:
@@ -274,7 +346,7 @@ def _runs_apart(sample: Sample, finite: int, step: float) -> Indices | None:
     if finite < 3 or step * finite > 4:
         return None
     ends = np.append(np.flatnonzero(values[1:] != values[:-1]) + 1, finite)
-    if isinstance(sample.before, range) and (step + 1e-12) * sample.total < 2:
+    if isinstance(sample.before, range) and _all_apart(len(sample.values), step):
         return ends
     before = sample.weight_before(np.append(0, ends))
     angles = np.arctan2(np.sqrt(before), np.sqrt(sample.total - before))
@@ -285,6 +357,8 @@ def _runs_apart(sample: Sample, finite: int, step: float) -> Indices | None:
 
 def _finite_size(sample: Sample) -> int:
     """How many values are finite."""
+    if sample.values[-1] < np.inf:
+        return len(sample.values)
     return int(np.searchsorted(sample.values, np.inf, side="left"))
 
 
@@ -356,34 +430,34 @@ def _joined_ends(sample: Sample, ends: Indices, min_count: float) -> Indices:
     return np.array([*starts[-2::-1], len(sample.values)], dtype=np.intp)
 
 
-def _cluster_means(sample: Sample, ends: Indices) -> Floats:
+def _cluster_means(sample: Sample, clusters: Clusters) -> Floats:
     """The weighted mean of each cluster, or +inf for the mass at infinity."""
-    starts = _starts(ends)
-    lowest, highest = sample.values[starts], sample.values[ends - 1]
-    means = highest.copy()
-    finite = int(np.searchsorted(highest, np.inf, side="left"))  # Only the last can be infinite.
-    if finite:
-        plain = _weighted_means(sample, starts[:finite], ends[:finite])
+    means = sample.values[clusters.lasts]
+    finite = len(means) - (means[-1] == np.inf)  # Only the last can be infinite.
+    if len(means) < len(sample.values) and finite:
+        highest, lowest = means[:finite], sample.values[clusters.starts[:finite]]
+        plain = _weighted_means(sample, clusters, finite)
         # Rounding can push a mean out of its cluster and past a value, where F^ would be wrong.
-        means[:finite] = np.clip(plain, lowest[:finite], highest[:finite])
+        np.minimum(np.maximum(plain, lowest), highest, out=highest)
     return means
 
 
-def _weighted_means(sample: Sample, starts: Indices, ends: Indices) -> Floats:
-    """The weighted mean of each cluster of finite values, without overflow."""
-    values = sample.values[: ends[-1]]
-    cluster_weights = sample.cluster_weights(starts, ends)
-    if sample.weights is None:
-        with np.errstate(over="ignore", invalid="ignore"):
-            means = np.add.reduceat(values, starts) / cluster_weights
-        if np.isfinite(means).all():
-            return means
+def _weighted_means(sample: Sample, clusters: Clusters, finite: int) -> Floats:
+    """The weighted mean of each of the first clusters, which are finite, without overflow."""
+    starts, cluster_weights = clusters.starts[:finite], clusters.weights[:finite]
+    values = sample.values[: clusters.ends[finite - 1]]
+    if sample.weights is None and max(-float(values[0]), float(values[-1])) * len(values) < _LARGE:
+        return np.add.reduceat(values, starts) / cluster_weights
     # The weights of each cluster are scaled by a power of two so that they add up to at most 1.
     # Neither values near 1e308 nor huge weights then overflow, and the scaling rounds nothing.
     fraction, exponent = np.frexp(cluster_weights)
-    scale = np.repeat(-exponent, ends - starts)
+    scale = np.repeat(-exponent, clusters.ends[:finite] - starts)
     weights = np.ldexp(sample.weights_of_all()[: len(values)], scale)
     return np.add.reduceat(weights * values, starts) / fraction
+
+
+# A sum of numbers below this does not overflow.
+_LARGE = 1e308
 
 
 def _rounded_up(values: Floats) -> Floats:
@@ -426,21 +500,35 @@ def is_rounded(values: Floats) -> Bools:
         return np.asarray(size - np.floor(size) == _TAIL)
 
 
-def _sup_error(sample: Sample, means: Floats, ends: Indices) -> float:
+def _sup_error(sample: Sample, means: Floats, clusters: Clusters, above: bool) -> float:
     """W sup |F - F^|, exactly.
 
     F^ is constant between representatives, and F never falls. So F is furthest above F^ just below
     a representative, and furthest below F^ at a representative.
+
+    - `above`: Whether F^ can lie above F: it does not where no value of a cluster is above its
+      representative.
     """
-    if 2 * len(ends) > len(sample.values) and (
-        (sample.values[_starts(ends)] == means).all() and (sample.values[ends - 1] == means).all()
-    ):
+    values, V = sample.values, clusters.reached
+    if 2 * len(means) > len(values) and _all_equal(values, means, clusters):
         return 0.0  # Every cluster has one distinct value, so F^ = F.
-    V = sample.weight_before(ends)
-    ahead = sample.weight_before(sample.values.searchsorted(means, side="left"))
+    ahead = sample.weight_before(values.searchsorted(means, side="left"))
     ahead[1:] -= V[:-1]
-    behind = V - sample.weight_before(sample.values.searchsorted(means, side="right"))
-    return float(max(ahead.max(), behind.max(), 0.0))
+    below = float(np.maximum.reduce(ahead))
+    if not above:
+        return below
+    behind = V - sample.weight_before(values.searchsorted(means, side="right"))
+    return max(below, float(np.maximum.reduce(behind)), 0.0)
+
+
+def _all_equal(values: Floats, means: Floats, clusters: Clusters) -> bool:
+    """Whether all values of each cluster are equal to its mean."""
+    if len(means) == len(values):
+        return not np.count_nonzero(values != means)
+    return not (
+        np.count_nonzero(values[clusters.starts] != means)
+        or np.count_nonzero(values[clusters.lasts] != means)
+    )
 
 
 # --- what is accepted -------------------------------------------------------------------------

@@ -33,6 +33,7 @@ values that are too heavy for a cluster can add some.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import overload
 
@@ -50,6 +51,7 @@ from gcfcp.digest.clusters import (
     inherited_error,
     pooled_sample,
     running_total,
+    runs_of_cells,
     unit_sample,
     weighted_sample,
 )
@@ -122,12 +124,17 @@ class TDigest:
     ) -> TDigest:
         """The digest of what `compress` returns, which needs none of the checks above."""
         made = object.__new__(cls)
-        arrays = {"means": means + 0.0, "weights": weights}
-        for array in arrays.values():
-            array.setflags(write=False)
-        rest = {"delta": delta, "representative": representative, "error_weight": error_weight}
-        for name, value in {**arrays, **rest}.items():
-            object.__setattr__(made, name, value)
+        means = means + 0.0
+        means.setflags(write=False)
+        weights.setflags(write=False)
+        # A frozen dataclass can be filled at once, which takes a quarter of the time.
+        vars(made).update(
+            means=means,
+            weights=weights,
+            delta=delta,
+            representative=representative,
+            error_weight=error_weight,
+        )
         return made
 
     @classmethod
@@ -183,6 +190,34 @@ class TDigest:
         if not (raw[1:] >= raw[:-1]).all():
             raise GCFCPError("values are not in ascending order: sort them, or use from_values")
         return cls._made(*compress(sample, delta, representative, min_count, limit))
+
+    @classmethod
+    def of_cells(
+        cls,
+        cells: Sequence[Floats],
+        delta: float = 250,
+        representative: Representative = "mean",
+        min_count: float = 1,
+        limit: float | None = None,
+    ) -> list[TDigest]:
+        """The digests of many cells, each as `from_sorted` makes it.
+
+        Cells of fewer than about 2 delta / pi values, in which only equal values share a cluster,
+        are described in one pass, which takes a fifth of the time.
+
+        - `cells`: The ascending scores of each cell, which are numbers or +inf.
+        """
+
+        def alone(values: Floats) -> TDigest:
+            return cls.from_sorted(values, delta, representative, min_count, limit)
+
+        if min_count != 1 or not cells:
+            return [alone(values) for values in cells]
+        fineness, kind = checks.delta(delta), checks.representative(representative)
+        return [
+            alone(values) if runs is None else cls._made(*runs, fineness, kind, 0.0)
+            for values, runs in zip(cells, runs_of_cells(cells, fineness), strict=True)
+        ]
 
     @property
     def total(self) -> float:

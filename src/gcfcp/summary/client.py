@@ -373,6 +373,28 @@ class Making:
             self.delta, self.representative, self.min_count, self.limit, buffer=buffer
         )
 
+    def digests(
+        self, cells: Sequence[Any], less: dict[int, int] | None = None
+    ) -> list[TDigest | CellCounts]:
+        """The digest of each cell, from its scores or from the builder that saw them.
+
+        - `cells`: For each cell its scores, which are sorted in place here, or a builder.
+        - `less`: How many of the largest scores are left out, by the place of the cell.
+        """
+        left_out = less or {}
+        for cell in cells:
+            if isinstance(cell, np.ndarray):
+                cell.sort()
+        if self.grid is not None or not all(isinstance(cell, np.ndarray) for cell in cells):
+            return [self.digest(cell, left_out.get(i, 0)) for i, cell in enumerate(cells)]
+        assert self.delta is not None
+        ascending = [c[: len(c) - left_out.get(i, 0)] for i, c in enumerate(cells)]
+        return [
+            *TDigest.of_cells(
+                ascending, self.delta, self.representative, self.min_count, self.limit
+            )
+        ]
+
     def digest(self, scores: Any, less: int = 0) -> TDigest | CellCounts:
         """The digest of one cell, from its ascending scores or from the builders that saw them.
 
@@ -514,13 +536,9 @@ def assemble(by_atom: list[Any], membership: Bools, making: Making) -> ClientSum
     if not making.whole:
         return _described_only(by_atom, membership, counts, making)
     told = withheld(membership, counts, making.possible, making.certain, making.min_count)
-
-    def digest(i: int) -> TDigest | CellCounts:
-        less = told.number if i == told.atom else 0
-        return making.digest(_ascending(by_atom[i]), less)
-
-    shown = np.flatnonzero(told.described)
-    digests = [digest(int(i)) for i in shown]
+    shown = np.flatnonzero(told.described).tolist()
+    less = {shown.index(told.atom): told.number} if told.atom in shown else {}
+    digests = making.digests([by_atom[i] for i in shown], less)
     return making.summary(
         membership[shown],
         digests,
@@ -548,7 +566,7 @@ def _described_only(
         )
     return making.summary(
         membership[large],
-        [making.digest(_ascending(by_atom[i])) for i in large],
+        making.digests([by_atom[i] for i in large]),
         n=int(counts[large].sum()),
         suppressed=0,
         suppressed_groups=(0,) * len(making.groups),
@@ -616,13 +634,6 @@ def refuse_sources(by_atom: list[Any], membership: Bools, making: Making) -> Non
             f"{making.client}: the shape was made from these very records, so that nothing would "
             "be promised: give records that the shape has not seen, or use holdout"
         )
-
-
-def _ascending(scores: Any) -> Any:
-    """The scores of a cell, sorted in place; a builder stays as it is."""
-    if isinstance(scores, np.ndarray):
-        scores.sort()
-    return scores
 
 
 def _sizes(cells: list[Any]) -> Ints:

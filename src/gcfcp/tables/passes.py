@@ -8,6 +8,7 @@ left out. They are counted in both cases. The columns that the conditions of the
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -165,18 +166,19 @@ def _gaps(frame: pl.DataFrame, columns: tuple[str, ...]) -> tuple[pl.Series | No
     """
     import polars as pl
 
-    # One query finds the columns that have gaps at all; one for each of 1,000 labels takes longer
-    # than everything else.
+    # A sum is NaN if a value is, and it takes a fifth of the time of looking at each of them. It is
+    # also NaN if both infinities occur, so that the values themselves then decide.
     schema = frame.schema
     floats = [name for name in columns if schema[name].is_float()]
     nulls = frame.select(columns).null_count().row(0, named=True)
-    nans = frame.select(pl.col(floats).is_nan().any()).row(0, named=True) if floats else {}
+    sums = frame.select(pl.col(floats).sum()).row(0, named=True) if floats else {}
     found: pl.Series | None = None
     first: dict[str, int] = {}
-    for name in [name for name in columns if nulls[name] or nans.get(name)]:
+    for name in [name for name in columns if nulls[name] or math.isnan(sums.get(name, 0.0))]:
         gaps = frame[name].is_null()
-        if name in nans:
+        if name in sums:
             gaps = gaps | frame[name].is_nan().fill_null(False)
-        first[name] = int(gaps.arg_max() or 0)
-        found = gaps if found is None else found | gaps
+        if gaps.any():
+            first[name] = int(gaps.arg_max() or 0)
+            found = gaps if found is None else found | gaps
     return found, min(first, key=lambda name: first[name], default="")

@@ -99,11 +99,14 @@ def _predicted(
     if by.labels:
         sets = predictor.predict_set(prediction, batch.membership, rng=rng)
         sizes = np.count_nonzero(sets, axis=1)
-        places = np.flatnonzero(sets) % sets.shape[1]
-        flat = pl.Series(by.labels, dtype=pl.String).gather(places)
         row = np.repeat(np.arange(len(sets)), sizes)
+        places = np.flatnonzero(sets) - row * sets.shape[1]
+        flat = pl.Series(by.labels, dtype=pl.String).gather(places)
         lists = (
-            pl.DataFrame({"row": row, "set": flat}).group_by("row", maintain_order=True).agg("set")
+            pl.DataFrame({"row": row, "set": flat})
+            .with_columns(pl.col("row").set_sorted())  # Runs of equal rows need no hash table.
+            .group_by("row", maintain_order=True)
+            .agg("set")
         )
         full = pl.DataFrame({"row": np.arange(len(sets))}).join(
             lists, on="row", how="left", maintain_order="left"
@@ -189,7 +192,10 @@ def _parquet_writer(part: Path, name: str) -> Iterator[Callable[[pl.DataFrame], 
 
     def sink(schema: pl.Schema) -> None:
         try:
-            register_io_source(frames, schema=schema).sink_parquet(part, row_group_size=2**18)
+            # Level 1 takes two thirds of the time of the usual level 3, and the file is as small.
+            register_io_source(frames, schema=schema).sink_parquet(
+                part, compression="zstd", compression_level=1, row_group_size=2**18
+            )
         except BaseException as error:
             failed.append(error)
 

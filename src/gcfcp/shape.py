@@ -210,9 +210,9 @@ def as_shape(given: Any, groups: Groups) -> Shape | None:
     return shape
 
 
-def source_of(data: bytes) -> str:
-    """The fingerprint of a summary with these bytes, as `Shape.sources` holds it."""
-    return hashlib.sha256(data).hexdigest()[:_SOURCE_DIGITS]
+def source_of(sha256: str) -> str:
+    """The fingerprint of a summary whose bytes have this SHA-256, as `Shape.sources` holds it."""
+    return sha256[:_SOURCE_DIGITS]
 
 
 def shortened(values: Floats) -> Floats:

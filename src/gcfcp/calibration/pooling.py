@@ -36,6 +36,8 @@ class Pool:
     owner: Ints  # (m,): The client of each centroid. It ascends among equal values of an atom.
     values: Floats  # (m,): The value of each centroid. Within an atom the values ascend.
     counts: Ints  # (m,): How many records each centroid stands for.
+    order: Ints  # (m,): The place of each centroid where cell follows cell, each ascending.
+    cell_size: Ints  # (c,): How many centroids each cell has. None is empty.
     cell_atom: Ints  # (c,): The atom of each cell.
     cell_client: Ints  # (c,): The client of each cell, which ascends.
     cell_counts: Ints  # (c,): How many records each cell has.
@@ -78,6 +80,8 @@ def pool_of(summaries: Sequence[ClientSummary]) -> Pool:
         owner=np.repeat(cell_client, sizes)[order],
         values=values[order],
         counts=np.concatenate([s.counts for s in summaries])[order],
+        order=order,
+        cell_size=sizes,
         cell_atom=cell_atom,
         cell_client=cell_client,
         cell_counts=np.concatenate([s.atom_counts for s in summaries]),

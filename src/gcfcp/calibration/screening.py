@@ -277,10 +277,8 @@ def _distances(pool: Pool, sharing: Ints) -> Floats:
     F^_k - R^_k = (s F^_k - T) / (s - 1). Between two centroids of client k only T changes, and it
     rises. So the supremum is reached at a centroid of client k, or just before one.
     """
-    clients = int(pool.cell_client.max()) + 1
-    keys = pool.cell_atom * clients + pool.cell_client
-    place = np.argsort(keys)
-    cell = place[np.searchsorted(keys[place], pool.atom * clients + pool.owner)]
+    cells = np.repeat(np.arange(len(pool.cell_size)), pool.cell_size)  # Cell after cell.
+    cell = cells[pool.order]
     share = pool.counts / pool.cell_counts[cell]
     # T just before and at each centroid. Equal values of an atom are one step of T.
     new = np.ones(len(share), dtype=bool)
@@ -292,15 +290,16 @@ def _distances(pool: Pool, sharing: Ints) -> Floats:
     first[1:] = pool.atom[new][1:] != pool.atom[new][:-1]
     total_before = np.where(first, 0.0, np.roll(at, 1))[jump]
     # F^_k at each centroid of client k; just before the centroid it is lower by `share`.
-    order = np.argsort(cell, kind="stable")
-    own_at = np.empty(len(share))
-    own_at[order] = _running(share[order], cell[order])
+    shares = np.empty(len(share))
+    shares[pool.order] = share
+    own_at = _running(shares, cells)[pool.order]
     s = sharing[cell].astype(np.float64)
     gap = np.maximum(
         np.abs(s * own_at - total_at), np.abs(s * (own_at - share) - total_before)
     ) / np.maximum(s - 1, 1)
-    distance = np.zeros(len(keys))
-    np.maximum.at(distance, cell, gap)
+    gaps = np.empty(len(gap))
+    gaps[pool.order] = gap
+    distance = np.maximum.reduceat(gaps, np.cumsum(pool.cell_size) - pool.cell_size)
     return np.where(sharing > 1, np.minimum(distance, 1.0), 0.0)
 
 

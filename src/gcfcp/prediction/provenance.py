@@ -30,7 +30,6 @@ summary: audits and the repetition of a calibration need them.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -81,7 +80,7 @@ def provenance_of(calibration: Calibration) -> dict[str, Any]:
 
 def _client(s: ClientSummary, share: float) -> dict[str, Any]:
     """What the file says about one client, whose weight in the mixture is `share`."""
-    data = s.to_bytes()
+    size, sha256 = s.size_and_sha256
     return {
         "client": s.client,
         "n": s.n,
@@ -93,8 +92,8 @@ def _client(s: ClientSummary, share: float) -> dict[str, Any]:
         "uncovered": s.uncovered,
         "atoms": len(s.errors),
         "centroids": len(s.values),
-        "bytes": len(data),
-        "sha256": hashlib.sha256(data).hexdigest(),
+        "bytes": size,
+        "sha256": sha256,
         "members": len(s.members),
         "library": s.library,
         "date": s.date,

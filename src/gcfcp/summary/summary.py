@@ -24,6 +24,7 @@ None in `members`.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import sys
 from dataclasses import dataclass, field
@@ -172,13 +173,21 @@ class ClientSummary:
         """The largest share of a cell that a digest may have in one cluster: sin(pi / delta)."""
         return 0.0 if self.delta is None else math.sin(math.pi / self.delta)
 
+    @cached_property
+    def size_and_sha256(self) -> tuple[int, str]:
+        """How many bytes the summary has, and their SHA-256 in hexadecimal digits."""
+        data = self.to_bytes()
+        return len(data), hashlib.sha256(data).hexdigest()
+
     @property
     def source(self) -> str:
         """What a shape that is made from this summary remembers of it; see `gcfcp.shape`.
 
         The round and the date do not count: the same records in another round are the same records.
         """
-        return source_of(layout.encode(self, dated=False))
+        if self.round is None and self.date is None:
+            return source_of(self.size_and_sha256[1])
+        return source_of(hashlib.sha256(layout.encode(self, dated=False)).hexdigest())
 
     def to_bytes(self) -> bytes:
         """The bytes of the summary. The same data give the same bytes, in any order of the rows."""

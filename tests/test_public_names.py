@@ -17,9 +17,9 @@ ROOT = Path(__file__).parent.parent
 
 NAMES = {
     "AtomRecord", "Audit", "AuditReport", "Calibration", "ClientSummary", "DigestBuilder",
-    "Disclosure", "GCFCPError", "GCFCPWarning", "Grid", "Groups", "Guarantee", "Plan", "Predictor",
-    "Shape", "TDigest", "ThresholdTable", "add", "audit", "calibrate", "fit_shape", "merge",
-    "merge_audits", "methods", "plan", "scores", "summarize",
+    "Disclosure", "GCFCPError", "GCFCPWarning", "Grid", "Group", "Groups", "Guarantee", "Plan",
+    "Predictor", "Shape", "TDigest", "ThresholdTable", "add", "audit", "calibrate", "fit_shape",
+    "merge", "merge_audits", "methods", "plan", "scores", "summarize",
 }  # fmt: skip
 SCORES = {"APS", "AbsoluteResidual", "CQR", "RAPS", "Score", "THR", "from_name"}
 METHODS = {
@@ -74,6 +74,9 @@ SIGNATURES = {
     "Groups.from_toml": "path",
     "Groups": "names predicates=None *sites=()",
     "Groups.membership": "self data site=None",
+    "Groups.from_column": "column values=None *frame=None",
+    "Groups.count": "self data site=None",
+    "Group": "name condition",
     "Groups.complete": "self membership site *label_dependent=False",
     "TDigest.from_values": "values delta=250 weights=None",
     "TDigest.merge": "self *others",

@@ -14,7 +14,17 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("commands", "architecture", "start", "recompression", "proved", "why", "delta", "privacy")
+NAMES = (
+    "commands",
+    "architecture",
+    "start",
+    "serving",
+    "recompression",
+    "proved",
+    "why",
+    "delta",
+    "privacy",
+)
 
 
 def main(names: list[str]) -> int:

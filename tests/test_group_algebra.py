@@ -322,7 +322,8 @@ def test_counts_say_who_is_there():
     (sentence,) = counts.unmatched
     assert sentence == (
         "group 'women' (sex = 'f') has none of the records of the frame: column 'sex' holds "
-        "'F' (3), 'M' (2); 'F' differs from 'f' only in capitals or blanks"
+        "'F' (3), 'M' (2); 'F' differs from 'f' only in capitals or blanks (trim(...) and "
+        "lower(...) level them)"
     )
     text = str(counts)
     assert text.startswith("5 records; 1 belong to no group (for this site's own eyes)\n")

@@ -85,4 +85,5 @@ def _hint(condition: str, values: Sequence[str]) -> str:
     meant = quoted[near[0].strip().casefold()]
     more = f", ... ({len(near)} in all)" if len(near) > 3 else ""
     shown = ", ".join(f"{v!r:.60}" for v in near[:3]) + more
-    return f"; {shown} differs from {meant!r} only in capitals or blanks"
+    levels = "trim(...) and lower(...) level them"
+    return f"; {shown} differs from {meant!r} only in capitals or blanks ({levels})"

@@ -275,6 +275,16 @@ def test_inspect_knows_every_file(file: str, audits: list[str], run: Callable[..
     assert found["bytes"] == os.path.getsize(file)
 
 
+def test_inspect_names_the_labels(run: Callable[..., Ran]) -> None:
+    score = gcfcp.scores.RAPS(classes=["<=50K", ">50K"], randomized=False)
+    groups, values = gcfcp.Groups(["all"]), np.linspace(0, 1, 20)
+    gcfcp.summarize(values, np.ones((20, 1)), groups=groups, client="a", score=score).save(
+        "a.gcfcp"
+    )
+    shown = run("inspect", "a.gcfcp").out
+    assert "'randomized': False} of the labels <=50K, >50K, model unnamed" in shown
+
+
 def test_inspect_says_what_a_predictor_tells(
     summaries: list[str], run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -283,6 +283,18 @@ def test_committed_tables_are_what_the_commands_measure(measure: Path) -> None:
         assert abs(found.mean - float(row[7])) < 0.03, row
 
 
+@pytest.mark.slow
+def test_the_service_that_was_measured_answers_on_loopback(measure: Path) -> None:
+    """The service of the page runs in a process of its own, and every request is answered."""
+    for library in ("fastapi", "httpx", "uvicorn"):
+        pytest.importorskip(library)
+    serving = importlib.import_module("serving")
+    serving.page.DOCS = DOCS  # The page that is committed is measured.
+    found = serving.measure(20)
+    assert [len(times) for times in found.values()] == [20, 20, 20]
+    assert [row[0] for row in table_of("serving")] == list(found)
+
+
 # --- the site ------------------------------------------------------------------------------------
 
 

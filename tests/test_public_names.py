@@ -1,5 +1,6 @@
 """The public names are exactly these, and importing them loads NumPy and nothing else."""
 
+import ast
 import importlib
 import inspect
 import json
@@ -17,9 +18,9 @@ ROOT = Path(__file__).parent.parent
 
 NAMES = {
     "AtomRecord", "Audit", "AuditReport", "Calibration", "ClientSummary", "DigestBuilder",
-    "Disclosure", "GCFCPError", "GCFCPWarning", "Grid", "Groups", "Guarantee", "Plan", "Predictor",
-    "Shape", "TDigest", "ThresholdTable", "add", "audit", "calibrate", "fit_shape", "merge",
-    "merge_audits", "methods", "plan", "scores", "summarize",
+    "Disclosure", "GCFCPError", "GCFCPWarning", "Grid", "Group", "Groups", "Guarantee", "Plan",
+    "Predictor", "Shape", "TDigest", "ThresholdTable", "add", "audit", "calibrate", "fit_shape",
+    "merge", "merge_audits", "methods", "plan", "scores", "summarize",
 }  # fmt: skip
 SCORES = {"APS", "AbsoluteResidual", "CQR", "RAPS", "Score", "THR", "from_name"}
 METHODS = {
@@ -74,6 +75,9 @@ SIGNATURES = {
     "Groups.from_toml": "path",
     "Groups": "names predicates=None *sites=()",
     "Groups.membership": "self data site=None",
+    "Groups.from_column": "column values=None *frame=None",
+    "Groups.count": "self data site=None",
+    "Group": "name condition",
     "Groups.complete": "self membership site *label_dependent=False",
     "TDigest.from_values": "values delta=250 weights=None",
     "TDigest.merge": "self *others",
@@ -187,3 +191,57 @@ def test_errors_are_value_errors_and_warnings_user_warnings():
     errors = importlib.import_module("gcfcp.errors")
     raised = [c for c in vars(errors).values() if isinstance(c, type)]
     assert set(raised) == {gcfcp.GCFCPError, gcfcp.GCFCPWarning}
+
+
+# --- the reference -----------------------------------------------------------------------------
+
+REFERENCE = ROOT / "docs" / "reference" / "api.md"
+_ENTRY = re.compile(r"^::: (\S+)\n((?:    .*\n)*)", re.MULTILINE)
+
+
+def described():
+    """Every name that the reference describes: an entry, its members, or all of a module."""
+    found = set()
+    for path, options in _ENTRY.findall(REFERENCE.read_text()):
+        members = re.search(r"members: \[(.*)\]", options)
+        if members:
+            found |= {name.strip() for name in members[1].split(",")}
+        found.add(path.rpartition(".")[2])
+        source = ROOT.joinpath("src", *path.split("."))
+        for file in (source.with_suffix(".py"), source / "__init__.py"):
+            if file.exists() and not members:
+                found |= {name for name in defined(file) if not name.startswith("_")}
+    return found
+
+
+def defined(file):
+    """The functions and classes that a module defines. It need not be possible to import it."""
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    return {node.name for node in ast.parse(file.read_text()).body if isinstance(node, kinds)}
+
+
+def exported(package):
+    """What a package lists in __all__, although its library may be missing."""
+    text = (ROOT / "src" / "gcfcp" / package / "__init__.py").read_text()
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+            return set(ast.literal_eval(node.value))
+    raise AssertionError(f"{package} has no __all__")
+
+
+def test_the_reference_describes_every_public_name():
+    found = described()
+    plots = {n for n in defined(ROOT / "src/gcfcp/plots.py") if not n.startswith("_")}
+    public = NAMES - {"methods", "scores"} | SCORES | METHODS | plots
+    assert public <= found, public - found
+    for package in ("sklearn", "flower", "nvflare", "vantage6"):
+        assert exported(package) <= found, (package, exported(package) - found)
+
+
+@pytest.mark.parametrize("owner", ["AuditReport", "Plan", "Disclosure"])
+def test_the_reference_describes_what_results_are_made_of(owner):
+    """The values in the fields of a result have fields of their own, which a user reads."""
+    fields = getattr(gcfcp, owner).__dataclass_fields__.values()
+    kinds = {name for f in fields for name in re.findall(r"\b[A-Z]\w+", str(f.type))}
+    kinds -= {"Any", "Mapping", "Sequence", "None", "Mixture", "Groups"}
+    assert kinds <= described(), kinds - described()

@@ -216,6 +216,7 @@ def test_other_separators_are_named_and_can_be_given(
     done = summarised(run, "s.csv")
     assert done.code == 1
     assert "s.csv has one column, 'id" in done.err
+    assert done.err.count("'") % 2 == 0  # No quotation is left open.
     assert f"--separator {'tab' if separator == chr(9) else repr(separator)}" in done.err
     assert summarised(run, "a.csv").code == 0
     expected = Path("x.gcfcp").read_bytes()

@@ -458,6 +458,41 @@ def test_a_named_score_predicts_from_a_matrix_of_scores(tmp_path: Path) -> None:
         tables.predict_table(table, made, tmp_path / "other.parquet")
 
 
+def test_groups_of_true_classes_predict_in_python_alone(tmp_path: Path) -> None:
+    """A table with y would give sets that know it. The audit counts coverage, and no sizes."""
+    data = frame()
+    groups = gcfcp.Groups.from_column("y", LABELS)
+    path = save(data.select("y", "^proba_.*$"), tmp_path / "records.csv")
+    score = gcfcp.scores.THR(classes=LABELS)
+    with tables.open_table(str(path)) as table:
+        scoring = tables.scoring(table, "thr")
+        making = Making(groups=groups, client="a", score=scoring.named)
+        (summary,), _ = tables.summarize_table(table, scoring, making)
+    predictor = gcfcp.Predictor(score, gcfcp.calibrate([summary], 0.2))
+    with (
+        tables.open_table(str(path)) as table,
+        pytest.raises(
+            gcfcp.GCFCPError, match=r"look at the outcome y, which .*records\.csv cannot"
+        ),
+    ):
+        tables.predict_table(table, predictor, tmp_path / "sets.csv")
+    assert not (tmp_path / "sets.csv").exists()
+    with tables.open_table(str(path)) as table:
+        found, _ = tables.audit_table(table, predictor, client="a")
+    probabilities = data.select([f"proba_{label}" for label in LABELS]).to_numpy()
+    every = np.stack(
+        [groups.membership(data.with_columns(y=pl.lit(label))) for label in LABELS], axis=1
+    )
+    sets = predictor.predict_set(probabilities, every)
+    truth = np.array([LABELS.index(y) for y in data["y"]])
+    covered = sets[np.arange(len(sets)), truth]
+    for g in gcfcp.merge_audits([found]).groups:
+        mine = data["y"].to_numpy() == g.group.removeprefix("y ")
+        assert g.coverage == pytest.approx(covered[mine].mean())
+        assert g.mean_size is None
+        assert g.full is None
+
+
 def test_a_failed_prediction_leaves_nothing_behind(tmp_path: Path) -> None:
     data = table_for("residual", frame())
     made = predictor("residual", data)

@@ -3,9 +3,10 @@
     python docs/measure                 all of them; this takes some minutes on one core
     python docs/measure why delta       only these
 
-Figures go to docs/figures and tables to docs/measured, and `commands` writes the list of commands
-into docs/reference/cli.md. All of it is committed, so that building the site measures
-nothing. The paper's tables and the benchmarks have commands of their own.
+Figures go to docs/figures and tables to docs/measured. `commands` writes the list of commands into
+docs/reference/cli.md, and `start` makes the notebook of the ten-minute start besides its figures.
+All of it is committed, so that building the site measures nothing. The paper's tables and the
+benchmarks have commands of their own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,17 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("commands", "architecture", "recompression", "proved", "why", "delta", "privacy")
+NAMES = (
+    "commands",
+    "architecture",
+    "start",
+    "serving",
+    "recompression",
+    "proved",
+    "why",
+    "delta",
+    "privacy",
+)
 
 
 def main(names: list[str]) -> int:

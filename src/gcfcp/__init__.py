@@ -36,7 +36,7 @@ from gcfcp.calibration import (
 from gcfcp.digest import DigestBuilder, TDigest
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.grid import Grid
-from gcfcp.groups import Groups
+from gcfcp.groups import Group, Groups
 from gcfcp.prediction import Predictor
 from gcfcp.shape import Shape
 from gcfcp.summary import ClientSummary, Disclosure, summarize
@@ -54,6 +54,7 @@ __all__ = [
     "GCFCPError",
     "GCFCPWarning",
     "Grid",
+    "Group",
     "Groups",
     "Guarantee",
     "Plan",

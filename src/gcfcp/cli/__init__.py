@@ -15,7 +15,8 @@ without `--force`, and every file is written completely or not at all.
 | `demo`     | a whole federated calibration on built-in data                     |
 | `inputs`   | what commands read: files, mixtures, seeds                         |
 | `printing` | what commands print: tables for people, JSON for programs          |
-| `console`  | the terminal: tables, notes, progress                              |
+| `console`  | the terminal: tables, notes                                        |
+| `waiting`  | the terminal: how far a command is, after two seconds              |
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Results go to standard output and everything else to standard error, so that results can be piped.
 Text from files is shown literally, never as markup, and control characters in it are spelled out.
-Progress is shown only on a terminal, not in a pipe.
+Progress is shown only on a terminal, not in a pipe (see `waiting`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 from gcfcp import codec
+from gcfcp.cli import waiting
 from gcfcp.errors import GCFCPWarning
-from gcfcp.libraries import has, needs
+from gcfcp.libraries import needs
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,7 +51,8 @@ def console(error: bool = False) -> Console:
 
 def note(text: object) -> None:
     """Print one line to standard error, for the person at the terminal."""
-    print(safe(text), file=sys.stderr)
+    with waiting.quiet():
+        print(safe(text), file=sys.stderr)
 
 
 def fail(text: object) -> None:
@@ -60,15 +62,17 @@ def fail(text: object) -> None:
 
 def lines(text: str) -> None:
     """Print the lines of a result to standard output."""
-    for line in text.splitlines():
-        print(safe(line))
+    with waiting.quiet():
+        for line in text.splitlines():
+            print(safe(line))
 
 
 def show_json(value: Any) -> None:
     """Print a result as JSON in which every character is printable."""
     text = codec.to_json(value)
     # JSON escapes only control characters up to \x1f, but \x9b starts a terminal command as well.
-    print("".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in text))
+    with waiting.quiet():
+        print("".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in text))
 
 
 def _escaped(character: str) -> str:
@@ -113,34 +117,16 @@ def table(
         cells = [c if isinstance(c, tuple) else (c, "") for c in row]
         drawn.add_row(*(Text(safe(text), style=style) for text, style in cells))
     screen = console(error)
-    if title is not None:  # A title of the table itself would be folded to its width.
-        screen.print(safe(title), style="bold")
-    screen.print(drawn)
+    with waiting.quiet():
+        if title is not None:  # A title of the table itself would be folded to its width.
+            screen.print(safe(title), style="bold")
+        screen.print(drawn)
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Progress | None]:
-    """A function that shows how many rows were read; None where it cannot be shown.
-
-    It needs a terminal and the library rich.
-    """
-    if not sys.stderr.isatty() or not has("rich"):
-        yield None
-        return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.fields[rows]} rows"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console(error=True), transient=True) as bar:
-        task = bar.add_task(safe(what), total=None, rows="0")
-
-        def advance(done: int, total: int | None) -> None:
-            bar.update(task, completed=done, total=total, rows=f"{done:,}")
-
+def progress(what: str, unit: str = "rows") -> Iterator[Progress | None]:
+    """A function that shows on the terminal how much is done; None where it cannot be shown."""
+    with waiting.progress(safe(what), unit) as advance:
         yield advance
 
 

@@ -29,7 +29,7 @@ import numpy as np
 from gcfcp import methods, scores
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.audit import UNKNOWN, Audit, AuditReport, merge_audits
-from gcfcp.cli import console
+from gcfcp.cli import console, waiting
 from gcfcp.cli.entry import run as run_command
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups
@@ -125,7 +125,8 @@ def run(
 
 
 def _say(text: str) -> None:
-    print(text, flush=True)
+    with waiting.quiet():
+        print(text, flush=True)
 
 
 def _silent(text: str) -> None:
@@ -377,7 +378,7 @@ def _averages(digits: _Digits) -> dict[str, tuple[Floats, Floats, float]]:
     values = scores.THR().of(digits.probabilities, digits.y)
     found: dict[str, list[Floats]] = {name: [] for name in (*BASELINES, OURS)}
     sizes: dict[str, list[float]] = {name: [] for name in found}
-    with console.progress(f"{SPLITS} more splits") as advance:
+    with console.progress("calibrating again", "splits") as advance:
         for split in range(1, SPLITS + 1):
             calibrates = digits.calibrates(split)
             clients = _clients(digits, membership, calibrates)
@@ -418,7 +419,7 @@ def _show(
         coverage = f"{record.found} " if record.coverage is None else f"{record.coverage:.3f} "
         return coverage + short.get(record.verdict, record.verdict), colours.get(record.verdict, "")
 
-    print()
+    _say("")
     console.table(
         ["group", "records", *reports],
         [

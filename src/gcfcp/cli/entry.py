@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 # The order of these imports is the order of the commands in `gcfcp --help`.
-from gcfcp.cli import console, site  # isort: split
+from gcfcp.cli import console, site, waiting  # isort: split
 
 from gcfcp.cli import ledger  # isort: split
 
@@ -51,9 +51,15 @@ def run(arguments: Sequence[str]) -> None:
     """Run one command in this process; whatever goes wrong is raised as an exception."""
     token = typed.set(tuple(arguments))
     try:
-        app(args=list(arguments), standalone_mode=False)
+        with waiting.line(_named(arguments)):
+            app(args=list(arguments), standalone_mode=False)
     finally:
         typed.reset(token)
+
+
+def _named(arguments: Sequence[str]) -> str:
+    """What the line on the terminal calls a command."""
+    return console.safe(" ".join(("gcfcp", *arguments[:1])))
 
 
 def _end(number: int, _: FrameType | None) -> None:
@@ -75,7 +81,7 @@ def main() -> None:
             # A name with characters that the terminal cannot show is no reason to fail.
             stream.reconfigure(errors="backslashreplace")
     try:
-        with console.warnings_as_notes():
+        with waiting.line(_named(sys.argv[1:])), console.warnings_as_notes():
             try:
                 app()
             finally:

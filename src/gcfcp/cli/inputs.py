@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from gcfcp.cli import console
+from gcfcp.cli import console, waiting
 from gcfcp.errors import GCFCPError
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def check_output(path: str, force: bool, as_json: bool = False) -> None:
             raise GCFCPError(
                 "--json and -o - would both write to standard output: give -o the name of a file"
             )
+        if sys.stdout.isatty():
+            waiting.off()  # The result appears where the line would be.
         return
     if os.path.isdir(path):
         raise GCFCPError(f"{path} is a directory: give the name of a file")
@@ -99,11 +101,14 @@ def _load_all(paths: Sequence[str], load: Any) -> list[Any]:
 def _loaded(paths: Sequence[str], load: Any) -> tuple[list[tuple[str, Any]], list[str]]:
     """Each file that can be loaded, with its path, and one line for each that cannot."""
     loaded, wrong = [], []
-    for path in paths:
-        try:
-            loaded.append((path, load(read(path), name_of(path))))
-        except GCFCPError as error:
-            wrong.append(str(error))
+    with console.progress("reading", "files") as advance:
+        for done, path in enumerate(paths, start=1):
+            try:
+                loaded.append((path, load(read(path), name_of(path))))
+            except GCFCPError as error:
+                wrong.append(str(error))
+            if advance is not None:
+                advance(done, len(paths))
     return loaded, wrong
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gcfcp import codec
+from gcfcp import checks, codec
 from gcfcp.cli import console
 
 if TYPE_CHECKING:
@@ -18,6 +19,15 @@ if TYPE_CHECKING:
     from gcfcp.summary import ClientSummary
 
 
+def _parameters_text(parameters: dict[str, Any]) -> str:
+    """The parameters of a score, with a blank before them, and its labels by name."""
+    if "classes" not in parameters:
+        return f" {parameters}" if parameters else ""
+    labels = [str(label) for label in json.loads(parameters["classes"])]
+    others = {key: value for key, value in parameters.items() if key != "classes"}
+    return f"{f' {others}' if others else ''} of the labels {checks.listed(labels, 12)}"
+
+
 def show_summary(summary: ClientSummary, as_json: bool) -> None:
     """Print what a summary discloses, and how it was made."""
     values = _summary_values(summary)
@@ -25,7 +35,7 @@ def show_summary(summary: ClientSummary, as_json: bool) -> None:
         console.show_json(values)
         return
     console.lines(str(summary.disclosure))
-    parameters = f" {summary.parameters}" if summary.parameters else ""
+    parameters = _parameters_text(summary.parameters)
     how = (
         f"grid of {summary.grid}{f', {summary.noise}' if summary.noise else ''}"
         if summary.grid is not None

@@ -49,24 +49,28 @@ import json
 import re
 import tomllib
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gcfcp import checks
 from gcfcp.arrays import Bools
 from gcfcp.errors import GCFCPError, GCFCPWarning
-from gcfcp.groups import plain
+from gcfcp.groups import given, plain
 from gcfcp.groups import sites as _sites
+from gcfcp.groups.algebra import Group, named_enough
+from gcfcp.groups.counting import GroupCounts, counts_of
+from gcfcp.groups.definition import checked_names, checked_predicates
+from gcfcp.groups.evaluation import evaluate
 from gcfcp.groups.frames import rows_of, select, table_of
-from gcfcp.groups.predicates import first_line, parse, problem_of
+from gcfcp.groups.levels import Level, Levels, conditions_of, levels_of
+from gcfcp.groups.predicates import parse
+from gcfcp.groups.unmatched import Held, sentence
 from gcfcp.libraries import has, needs
 
 if TYPE_CHECKING:
@@ -79,8 +83,13 @@ class Groups:
 
     `Groups(names)` has names only. The caller then gives the membership matrix itself (`check`), or
     a boolean column for each group (`membership`). `Groups({name: predicate})`,
-    `Groups(names, predicates)` and `Groups.from_toml(path)` also have the conditions that decide
-    which rows belong. The order matters: it is the order of the columns of the membership matrix.
+    `Groups(names, predicates)`, `Groups([group, ...])` with values of `Group`, `Groups.from_column`
+    and `Groups.from_toml(path)` also have the conditions that decide which rows belong. The order
+    matters: it is the order of the columns of the membership matrix.
+
+    `groups["over_65"]` is one group, which `&`, `|` and `~` combine with others (see `Group`).
+    `a + b` has the groups of both families, and `a & b` every combination of a group of a with one
+    of b, such as every region with every sex.
 
     `Groups(..., sites=["a", "b"])` adds a group for each of these clients, to which exactly the
     rows of this client belong. These groups are the last ones and are called `site a` and `site b`.
@@ -94,22 +103,56 @@ class Groups:
 
     def __init__(
         self,
-        names: Iterable[str] | Mapping[str, str],
+        names: Iterable[str] | Iterable[Group] | Mapping[str, str],
         predicates: Iterable[str] | None = None,
         *,
         sites: Iterable[str] = (),
     ) -> None:
         if isinstance(names, Mapping):
             predicates = names.values()
+        elif isinstance(names, Iterable) and not isinstance(names, str):
+            names, predicates = _of_groups(tuple(names), predicates)
         object.__setattr__(self, "sites", _sites.checked(sites))
-        object.__setattr__(self, "names", _checked_names(names, self.sites))
-        checked = _checked_predicates(self.others, predicates)
+        object.__setattr__(self, "names", checked_names(names, self.sites))
+        checked = checked_predicates(self.others, predicates)
         object.__setattr__(self, "predicates", checked if self.others else None)
 
     @property
     def others(self) -> tuple[str, ...]:
         """The names of the groups that are not sites."""
         return self.names[: len(self.names) - len(self.sites)]
+
+    @overload
+    @classmethod
+    def from_column(cls, column: str, values: Iterable[Level]) -> Groups: ...
+    @overload
+    @classmethod
+    def from_column(cls, column: str, values: None = None, *, frame: Any) -> Groups: ...
+    @overload
+    @classmethod
+    def from_column(cls, column: str, values: None = None) -> Levels: ...
+
+    @classmethod
+    def from_column(
+        cls, column: str, values: Iterable[Level] | None = None, *, frame: Any = None
+    ) -> Groups | Levels:
+        """One group for each level of a column: `region north`, `region south`.
+
+        The family must be the same at every site, so all sites agree on the levels beforehand. A
+        row with another level, or with none, belongs to none of these groups.
+
+        values: The levels: texts, numbers, or true and false. The order is that of the groups.
+        frame: In the place of `values`, a frame whose levels are taken, sorted. They become
+        public with the family. Give the other sites the family (`to_toml`), and not the call: their
+        frames may have other levels.
+
+        With neither of them, the result is `Levels`, to be filled from a frame later.
+        """
+        if values is not None and frame is not None:
+            raise GCFCPError("values and frame are both given: leave one of them out")
+        if values is None and frame is None:
+            return Levels(column)
+        return cls(conditions_of(column, levels_of(column, frame) if values is None else values))
 
     @classmethod
     def from_toml(cls, path: str | PathLike[str]) -> Groups:
@@ -174,6 +217,71 @@ class Groups:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def __getitem__(self, name: str) -> Group:
+        """The group of this name, which must have a condition."""
+        if name not in self.names:
+            raise GCFCPError(
+                f"there is no group {name!r:.60}; the groups are {checks.listed(self.names)}"
+            )
+        if self.predicates is None or name not in self.others:
+            raise GCFCPError(
+                f"group {name!r} has no condition, so it is no value of its own: combine the "
+                "columns of the membership matrix instead, or give the groups conditions"
+            )
+        return Group(name, self.condition_of(name))
+
+    def __add__(self, other: object) -> Groups:
+        """The groups of both families, and the sites of both.
+
+        A group or a site that stands in both in the same way is taken once.
+        """
+        if isinstance(other, Group):
+            other = Groups([other])
+        if not isinstance(other, Groups):
+            return NotImplemented
+        sites = dict.fromkeys((*self.sites, *other.sites))
+        if self.others and other.others and (self.predicates is None) != (other.predicates is None):
+            raise GCFCPError(
+                "one of the families has conditions and the other has names only: give both of "
+                "them conditions, or neither"
+            )
+        pairs = dict.fromkeys((*self._definitions(), *other._definitions()))
+        has_conditions = self.predicates is not None or other.predicates is not None
+        predicates = [condition for _, condition in pairs] if has_conditions else None
+        return Groups([name for name, _ in pairs], predicates, sites=sites)
+
+    def __and__(self, other: object) -> Groups:
+        """Every combination of a group of this family with one of the other.
+
+        With a single `Group` it is every group of this family within that group.
+        """
+        if not isinstance(other, Groups | Group):
+            return NotImplemented
+        theirs = [other] if isinstance(other, Group) else other._single()
+        return Groups([mine & their for mine in self._single() for their in theirs])
+
+    def __rand__(self, other: object) -> Groups:
+        return Groups([other]) & self if isinstance(other, Group) else NotImplemented
+
+    def __or__(self, other: object) -> Groups:
+        raise GCFCPError(
+            "| joins single groups: write groups['a'] | groups['b'], or a + b for the groups of "
+            "two families"
+        )
+
+    __ror__ = __or__
+
+    def __invert__(self) -> Groups:
+        raise GCFCPError("~ is for a single group: write ~groups['a']")
+
+    def _single(self) -> list[Group]:
+        """Each group as a value of its own; an error if one of them has no condition."""
+        return [self[name] for name in self.names]
+
+    def _definitions(self) -> list[tuple[str, str]]:
+        """The name and the condition of each group that is not a site."""
+        return list(zip(self.others, self.conditions, strict=False))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -269,6 +377,19 @@ class Groups:
         Groups without conditions need NumPy alone to read a dict of arrays or lists. Conditions and
         data frames need polars.
         """
+        members, missing = self._members(data, site)
+        nulls = [f"{name}: {n}" for name, n in zip(self.names, missing, strict=True) if n]
+        if nulls:
+            warnings.warn(
+                f"missing values leave open whether some of {len(members)} rows belong to a group, "
+                f"and these rows count as not belonging to it ({', '.join(nulls)})",
+                GCFCPWarning,
+                stacklevel=2,
+            )
+        return members
+
+    def _members(self, data: Any, site: Any) -> tuple[Bools, list[int]]:
+        """The membership matrix, and for how many rows missing values leave each group open."""
         self._check_site(site)
         table = table_of(data)
         self._check_columns([str(c) for c in getattr(table, "columns", table)])
@@ -282,20 +403,35 @@ class Groups:
         out = np.empty((n, len(self)), dtype=np.bool_)
         if self.sites:
             out[:, len(columns) :] = _sites.columns(self.sites, site, n)
-        nulls: dict[str, int] = {}
-        for g, (name, (column, missing)) in enumerate(zip(self.others, columns, strict=True)):
+        for g, (column, _) in enumerate(columns):
             out[:, g] = column
-            if missing:
-                nulls[name] = missing
-        if nulls:
-            counts = ", ".join(f"{name}: {count}" for name, count in nulls.items())
-            warnings.warn(
-                f"missing values leave open whether some of {n} rows belong to a group, and these "
-                f"rows count as not belonging to it ({counts})",
-                GCFCPWarning,
-                stacklevel=2,
-            )
-        return out
+        return out, [missing for _, missing in columns] + [0] * len(self.sites)
+
+    def count(self, data: Any, site: Any = None) -> GroupCounts:
+        """How many rows of a frame belong to each group, and which groups overlap.
+
+        Print it to see a table. A group without rows is named with the values that its columns do
+        hold, because `sex = 'female'` matches nobody where the data say `Female`. This quotes the
+        data: it is for whoever has them, and no message to another site.
+
+        data, site: As in `membership`.
+        """
+        members, missing = self._members(data, site)
+        empty = [name for name in self.others if not members[:, self.names.index(name)].any()]
+        return counts_of(self.names, members, missing, self._unmatched(data, empty))
+
+    def _unmatched(self, data: Any, names: list[str]) -> list[str]:
+        """One sentence for each of these groups, which have no rows, with the values there are."""
+        if self.predicates is None:
+            return [f"group {name!r} has none of the records" for name in names]
+        sentences = []
+        for name in names:
+            held = {column: Held() for column in self.columns_of(name)}
+            frame, _ = select(table_of(data), tuple(held))
+            for column, values in held.items():
+                values.add(frame[column])
+            sentences.append(sentence(name, self.condition_of(name), held, "the frame"))
+        return sentences
 
     def check(self, membership: Any, *, label_dependent: bool = False) -> Bools:
         """The caller's membership as a C-contiguous bool matrix (n, G), or an error.
@@ -304,7 +440,7 @@ class Groups:
 
         label_dependent: Whether membership depends on the label, so that its shape is (n, L, G).
         """
-        return self._matrix(membership, label_dependent, (self.names,))
+        return given.matrix(membership, label_dependent, self.names, (self.names,))
 
     def complete(self, membership: Any, site: Any, *, label_dependent: bool = False) -> Bools:
         """The caller's membership with the groups of the sites filled in, (n, G), or an error.
@@ -318,7 +454,7 @@ class Groups:
         self._check_site(site)
         if not self.sites:
             return self.check(membership, label_dependent=label_dependent)
-        matrix = self._matrix(membership, label_dependent, (self.others, self.names))
+        matrix = given.matrix(membership, label_dependent, self.names, (self.others, self.names))
         others = len(self.others)
         own = _sites.columns(self.sites, site, len(matrix))
         if label_dependent:
@@ -339,60 +475,6 @@ class Groups:
             raise GCFCPError(
                 f"site={site!r:.60} is given, but the groups have no sites: leave it out, or list "
                 "the sites in the groups"
-            )
-
-    def _matrix(
-        self, membership: Any, label_dependent: bool, allowed: tuple[tuple[str, ...], ...]
-    ) -> Bools:
-        """The caller's membership as a C-contiguous bool array, or an error.
-
-        allowed: The names of the columns that it may have, in one or in several ways.
-        """
-        self._check_order(membership, allowed)
-        try:
-            array = np.asarray(checks.unmasked("membership", membership))
-        except GCFCPError:
-            raise
-        except (ValueError, TypeError) as error:
-            raise GCFCPError(f"membership is not a matrix: {error}") from None
-        shape = "(n, L, G)" if label_dependent else "(n, G)"
-        if array.ndim != (3 if label_dependent else 2):
-            raise GCFCPError(f"membership has shape {array.shape}, expected {shape}")
-        if array.shape[-1] not in map(len, allowed):
-            also = ", or leave out those of the sites" if len(allowed) > 1 else ""
-            raise GCFCPError(
-                f"membership has {array.shape[-1]} columns for {len(self)} groups "
-                f"({checks.listed(self.names)}): give one column for each group{also}"
-            )
-        if array.dtype != np.bool_:
-            self._check_binary(array)
-        return np.ascontiguousarray(array, dtype=np.bool_)
-
-    def _check_order(self, membership: Any, allowed: tuple[tuple[str, ...], ...]) -> None:
-        """Raise an error if a frame has the groups as columns, but in another order."""
-        columns = [str(column) for column in getattr(membership, "columns", ())]
-        for names in allowed if columns else ():
-            if sorted(columns) == sorted(names) and columns != list(names):
-                raise GCFCPError(
-                    f"membership has columns {checks.listed(columns)} but the groups are "
-                    f"{checks.listed(names)}: put the columns in the order of the groups"
-                )
-
-    def _check_binary(self, array: NDArray[Any]) -> None:
-        """Raise an error that names the first entry that is not 0, 1, true or false."""
-        if array.dtype == object:
-            numbers = (bool, int, float, np.bool_, np.number)
-            flat = [isinstance(v, numbers) and v in (0, 1) for v in array.ravel()]
-            good = np.array(flat, dtype=np.bool_).reshape(array.shape)
-        elif np.issubdtype(array.dtype, np.number):
-            good = (array == 0) | (array == 1)
-        else:
-            good = np.zeros(array.shape, dtype=np.bool_)
-        if not good.all():
-            at = np.unravel_index(int(good.argmin()), good.shape)
-            raise GCFCPError(
-                f"membership[{', '.join(str(int(i)) for i in at)}] = {array[at]!s:.40} "
-                f"(group {self.names[int(at[-1])]!r}) is neither true/false nor 0/1"
             )
 
     @cached_property
@@ -451,102 +533,30 @@ class Groups:
         # polars ranks NaN above every number, so that age >= 65 would hold.
         frame = frame.fill_nan(None)
         columns = [
-            self._evaluate(frame, name, expr)
-            for name, expr in zip(self.others, self._expressions, strict=True)
+            evaluate(frame, name, expr, None if self.predicates is None else condition)
+            for name, expr, condition in zip(
+                self.others, self._expressions, self.conditions, strict=False
+            )
         ]
         return n, [(c.fill_null(False).to_numpy(), c.null_count()) for c in columns]
 
-    def _evaluate(self, frame: pl.DataFrame, name: str, expr: pl.Expr) -> pl.Series:
-        """The membership of one group as a Boolean column, in which null means a missing value."""
-        import polars as pl
 
-        try:
-            # A constant such as TRUE gives one value, which NumPy later repeats for all rows.
-            column = frame.select(expr.alias("member")).to_series()
-        except pl.exceptions.PolarsError as error:
-            texts = _texts(frame, expr)
-            raise GCFCPError(f"group {name!r}: {first_line(error)}{texts}") from None
-        except (Exception, pl.exceptions.PanicException) as error:
-            # A panic of polars derives from BaseException, and is a defect of polars. polars has
-            # then printed lines of its own.
-            raise GCFCPError(
-                f"group {name!r}: polars cannot evaluate {self.condition_of(name)!r:.100} "
-                f"({first_line(error)}): write the condition in another way"
-            ) from None
-        if column.dtype == pl.Boolean:
-            return column
-        if self.predicates is None and column.dtype.is_numeric():
-            bad = column.filter((column != 0) & (column != 1))
-            if bad.is_empty():
-                return column.cast(pl.Boolean)
-            raise GCFCPError(f"group {name!r}: value {bad[0]} is neither true/false nor 0/1")
-        what = "its column" if self.predicates is None else "its condition"
-        raise GCFCPError(f"group {name!r}: {what} is {column.dtype}, not Boolean")
-
-
-def _checked_names(names: Any, of_sites: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """The names and those of the sites' groups, or an error that says which cannot be used."""
-    if isinstance(names, str) or not isinstance(names, Iterable):
-        raise GCFCPError(f"groups must be a list of names, not {names!r:.80}")
-    others = tuple(names)
-    checked = others + tuple(_sites.group_of(site) for site in of_sites)
-    if not checked:
-        raise GCFCPError("a family of groups needs at least one group")
-    for position, name in enumerate(checked):
-        if problem := checks.group_name_problem(name):
-            raise GCFCPError(f"group name {position} ({ascii(name)[:60]}) {problem}")
-    if len(set(checked)) < len(checked):
-        twice = next(name for name, count in Counter(checked).items() if count > 1)
-        if others.count(twice) == 1:
-            raise GCFCPError(f"group {twice!r} is called like the group of a site: rename it")
-        raise GCFCPError(f"group name {twice!r} is given twice: names must differ")
-    first: dict[str, str] = {}
-    for name in checked:
-        other = first.setdefault(checks.look(name), name)
-        if other != name:
-            raise GCFCPError(
-                f"group names {other!a:.60} and {name!a:.60} look the same, because they "
-                "differ only in how Unicode writes them: rename one of them"
-            )
-    return tuple(str(name) for name in checked)
-
-
-def _checked_predicates(
-    names: tuple[str, ...], predicates: Iterable[Any] | None
-) -> tuple[str, ...] | None:
-    """The conditions without blanks at their ends, or an error that says which cannot be used."""
-    if predicates is None:
-        return None
-    checked = (predicates,) if isinstance(predicates, str) else tuple(predicates)
-    if len(checked) != len(names):
+def _of_groups(
+    given: tuple[Any, ...], predicates: Iterable[str] | None
+) -> tuple[tuple[Any, ...], Iterable[str] | None]:
+    """Names and conditions, from a list of names or of values of `Group`."""
+    single = [isinstance(entry, Group) for entry in given]
+    if not any(single):
+        return given, predicates
+    if not all(single) or predicates is not None:
         raise GCFCPError(
-            f"there are {len(checked)} conditions for {len(names)} groups: give one for each group"
+            "a list of groups holds names or conditions besides: give values of Group alone, such "
+            "as Group('all', 'TRUE')"
         )
-    for name, predicate in zip(names, checked, strict=True):
-        if not isinstance(predicate, str):
-            raise GCFCPError(
-                f"group {name!r}: {predicate!r:.60} is of type {type(predicate).__name__}, "
-                f'not a string such as "age >= 65"'
-            )
-        if problem := problem_of(predicate):
-            raise GCFCPError(f"group {name!r}: {problem}")
-    return tuple(predicate.strip() for predicate in checked)
+    return tuple(named_enough(g).name for g in given), tuple(g.condition for g in given)
 
 
 _WORD = re.compile(r"\w+")  # What SQL takes for a name where there are no quotes.
-
-
-def _texts(frame: pl.DataFrame, expr: pl.Expr) -> str:
-    """Which columns of a condition hold texts, with the first that is no number; "" if none do."""
-    import polars as pl
-
-    found = []
-    for column in dict.fromkeys(expr.meta.root_names()):
-        values = frame[column]
-        if values.dtype == pl.String:
-            odd = values.filter(values.cast(pl.Float64, strict=False).is_null()).drop_nulls()
-            found += [f"column {column!r} holds the text {odd[0]!r:.60}"] if len(odd) else []
-    return f"; {' and '.join(found)}" if found else ""
 
 
 def _quoted(condition: str, name: str) -> str:

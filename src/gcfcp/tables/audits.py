@@ -61,7 +61,7 @@ def audit_table(
             batch.membership,
             groups=predictor.groups,
             set_size=size,
-            labels=len(by.labels) if by.labels else None,
+            labels=len(by.labels) if by.labels and size is not None else None,
             thresholds=limits,
         )
         counts = more if counts is None else counts + more
@@ -114,17 +114,20 @@ def _coverage(
     """For each record, whether the prediction covers its outcome, and the size of the prediction.
 
     The size is the number of labels in a set or the width of an interval. It is None where only the
-    score of the true outcome is known: its comparison with the threshold makes no set.
+    score of the true outcome is known: its comparison with the threshold makes no set. It is also
+    None where the groups look at y, because the memberships are then those of the true outcome.
     """
     prediction = by.prediction(batch.frame)
+    of_outcome = "y" in predictor.groups.columns
     if by.labels:
         sets = predictor.predict_set(prediction, batch.membership, rng=rng)
         places = by.outcomes(batch.frame)
-        return sets[np.arange(len(sets)), places], sets.sum(axis=1)
+        covered = sets[np.arange(len(sets)), places]
+        return covered, None if of_outcome else sets.sum(axis=1)
     if by.kind == "column":
         return prediction <= predictor.thresholds(batch.membership), None
     ends = predictor.predict_interval(prediction, batch.membership, rng=rng)
     y = by.outcomes(batch.frame)
     with np.errstate(invalid="ignore"):
         width = np.nan_to_num(ends[:, 1] - ends[:, 0], nan=0.0, posinf=np.inf)
-        return (ends[:, 0] <= y) & (y <= ends[:, 1]), width
+        return (ends[:, 0] <= y) & (y <= ends[:, 1]), None if of_outcome else width

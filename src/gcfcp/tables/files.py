@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
+from gcfcp import checks
 from gcfcp.errors import GCFCPError
 from gcfcp.libraries import needs
 
@@ -180,8 +181,8 @@ def _refuse_other_separator(name: str, header: str, separator: str) -> None:
     for other, written in ((";", "';'"), ("\t", "tab"), (",", ","), ("|", "'|'")):
         if other != separator and other in header:
             raise GCFCPError(
-                f"{name} has one column, {header!r:.60}: its fields seem to be separated by "
-                f"{'tabs' if other == chr(9) else repr(other)}; give --separator {written}"
+                f"{name} has one column, {checks.shown(header)}: its fields seem to be separated "
+                f"by {'tabs' if other == chr(9) else repr(other)}; give --separator {written}"
             )
 
 

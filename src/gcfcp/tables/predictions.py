@@ -64,6 +64,12 @@ def predict_table(
     import polars as pl
 
     by = scoring_for(table, predictor.score)
+    if "y" in predictor.groups.columns:
+        raise GCFCPError(
+            f"the predictor's groups look at the outcome y, which {table.name} cannot know yet: "
+            "each candidate label has groups of its own, which Predictor.predict_set takes as a "
+            "membership (n, L, G) in Python"
+        )
     if not by.columns:
         raise GCFCPError(
             f"score {by.score!r} is only known by its name, so {table.name} needs the score of "

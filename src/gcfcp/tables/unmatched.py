@@ -1,24 +1,14 @@
-"""Why a group has none of the records of a table: which values its columns hold instead.
+"""Which values a table holds where a group has none of its records (see `groups.unmatched`).
 
-A condition such as `sex = 'female'` matches nobody where the data say `Female`, and nothing else
-would tell. These sentences quote the data. They are for the owner of the table, who sees them where
-the command runs. They are part of no file, no reply and no log.
+The sentences quote the data. Whoever runs the command beside the table sees them, and nobody else.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from gcfcp.groups import Groups
-from gcfcp.tables.files import Table, listed
-
-if TYPE_CHECKING:
-    import polars as pl
-
-_SHOWN = 8  # The most values of a column that a sentence shows.
-_MOST = 10_000  # The most different values of a column that are counted.
+from gcfcp.groups import Groups, Held, unmatched_sentence
+from gcfcp.tables.files import Table
 
 
 def explain_unmatched(table: Table, groups: Groups, names: Sequence[str]) -> list[str]:
@@ -28,67 +18,11 @@ def explain_unmatched(table: Table, groups: Groups, names: Sequence[str]) -> lis
     """
     columns = {name: groups.columns_of(name) for name in names}
     wanted = tuple(dict.fromkeys(column for some in columns.values() for column in some))
-    held = {column: _Held() for column in wanted}
+    held = {column: Held() for column in wanted}
     for frame in table.batches(wanted, {}) if wanted else ():
         for column in wanted:
             held[column].add(frame[column])
     return [
-        f"group {name!r} ({groups.condition_of(name)}) has none of the records of {table.name}: "
-        + ("; ".join(f"column {c!r} holds {held[c].text}" for c in some) or "it names no column")
-        + _hint(groups.condition_of(name), [v for c in some for v in held[c].texts])
+        unmatched_sentence(name, groups.condition_of(name), {c: held[c] for c in some}, table.name)
         for name, some in columns.items()
     ]
-
-
-class _Held:
-    """The values of one column: how often each text occurs, or the range of the numbers."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.low: float | None = None
-        self.high: float | None = None
-        self.missing = 0
-
-    def add(self, values: pl.Series) -> None:
-        """Take the values of one batch."""
-        self.missing += values.null_count()
-        known = values.drop_nulls()
-        if known.is_empty():
-            return
-        if known.dtype.is_numeric():
-            low, high = float(known.min()), float(known.max())  # type: ignore[arg-type]
-            self.low = low if self.low is None else min(self.low, low)
-            self.high = high if self.high is None else max(self.high, high)
-        elif len(self.counts) < _MOST:
-            texts = known.cast(str, strict=False).drop_nulls()
-            for text, count in texts.value_counts().iter_rows():
-                self.counts[text] += count
-
-    @property
-    def texts(self) -> list[str]:
-        """The values that are texts."""
-        return list(self.counts)
-
-    @property
-    def text(self) -> str:
-        """The values in words."""
-        parts = []
-        if self.low is not None:
-            parts.append(f"numbers from {self.low:g} to {self.high:g}")
-        if self.counts:
-            shown = [f"{text!r:.60} ({n:,})" for text, n in self.counts.most_common(_SHOWN)]
-            more = len(self.counts) - len(shown)
-            parts.append(", ".join(shown) + (f" and {more:,} other values" if more > 0 else ""))
-        if self.missing:
-            parts.append(f"{self.missing:,} missing values")
-        return " and ".join(parts) or "nothing"
-
-
-def _hint(condition: str, values: Sequence[str]) -> str:
-    """Which values differ from a text in the condition only in capitals or in blanks."""
-    quoted = {text.strip().casefold(): text for text in condition.split("'")[1::2]}
-    near = [v for v in values if quoted.get(v.strip().casefold(), v) != v]
-    if not near:
-        return ""
-    meant = quoted[near[0].strip().casefold()]
-    return f"; {listed(near, 3)} differs from {meant!r} only in capitals or blanks"

@@ -17,9 +17,9 @@ ROOT = Path(__file__).parent.parent
 
 NAMES = {
     "AtomRecord", "Audit", "AuditReport", "Calibration", "ClientSummary", "DigestBuilder",
-    "Disclosure", "GCFCPError", "GCFCPWarning", "Grid", "Groups", "Guarantee", "Plan", "Predictor",
-    "Shape", "TDigest", "ThresholdTable", "add", "audit", "calibrate", "fit_shape", "merge",
-    "merge_audits", "methods", "plan", "scores", "summarize",
+    "Disclosure", "Exploration", "GCFCPError", "GCFCPWarning", "Grid", "Groups", "Guarantee",
+    "Plan", "Predictor", "Shape", "TDigest", "ThresholdTable", "add", "audit", "calibrate",
+    "explore", "fit_shape", "merge", "merge_audits", "methods", "plan", "scores", "summarize",
 }  # fmt: skip
 SCORES = {"APS", "AbsoluteResidual", "CQR", "RAPS", "Score", "THR", "from_name"}
 METHODS = {
@@ -53,6 +53,7 @@ SIGNATURES = {
     # The rule depends on the summaries: simultaneous by atom, and max by group.
     "calibrate": "summaries alpha mixture='proportional' merge='pool' *rule=None *shape=None "
     "*confidence=None",
+    "explore": "summaries alpha=0.1 mixture='proportional' merge='pool' *clients=None",
     "fit_shape": "summaries alpha mixture='proportional'",
     "Shape": "groups coefficients sources=()",
     "Shape.of": "self membership",

@@ -50,6 +50,7 @@ def assert_exact(explored, summaries, **options):
             assert setting.guarantee == found.guarantee
             assert setting.correction == found.correction
             assert setting.rule == found.rule
+            assert found.atoms == calibrated(explored.summaries, setting, **explored.options).atoms
             assert dict(zip(explored.clients, setting.stop.shares, strict=True)) == found.shares
             seen += 1
     assert seen == len(explored.alphas) * len(explored.stops) > 1

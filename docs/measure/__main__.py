@@ -13,7 +13,16 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("commands", "architecture", "recompression", "proved", "why", "delta", "privacy")
+NAMES = (
+    "commands",
+    "architecture",
+    "recompression",
+    "proved",
+    "why",
+    "delta",
+    "privacy",
+    "explorer",
+)
 
 
 def main(names: list[str]) -> int:

@@ -76,7 +76,7 @@ class Exploration:
     stops: tuple[Stop, ...]  # All mixtures; the first is where all lines start.
     settings: tuple[tuple[Setting, ...], ...] = field(repr=False)  # By stop, then by alpha.
     summaries: tuple[ClientSummary, ...] = field(repr=False)
-    options: dict[str, Any]  # The other arguments of `calibrate`.
+    options: dict[str, Any]  # The other arguments of `calibrate`, which gives the same settings.
     left_out: tuple[str, ...]  # What was not computed and why, one sentence each.
 
     @property
@@ -158,7 +158,7 @@ def explore(
     """
     admission = Admission.of(aggregates, round, max_atoms=max_atoms)
     ordered = in_order(summaries, admission)
-    options = {
+    options: dict[str, Any] = {
         "merge": merge,
         "delta": delta,
         "rule": rule,
@@ -193,7 +193,8 @@ def explore(
         stops=tuple(column[0].stop for column in columns),
         settings=tuple(columns),
         summaries=ordered,
-        options=options,
+        options=options
+        | {"aggregates": admission.aggregates, "round": round, "max_atoms": max_atoms},
         left_out=tuple(left_out),
     )
 

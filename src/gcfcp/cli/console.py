@@ -119,8 +119,8 @@ def table(
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Progress | None]:
-    """A function that shows how many rows were read; None where it cannot be shown.
+def progress(what: str, unit: str = "rows") -> Iterator[Progress | None]:
+    """A function that shows how many rows, or other units, are done; None where that is impossible.
 
     It needs a terminal and the library rich.
     """
@@ -132,7 +132,7 @@ def progress(what: str) -> Iterator[Progress | None]:
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        TextColumn("{task.fields[rows]} rows"),
+        TextColumn("{task.fields[rows]} " + unit, markup=False),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console(error=True), transient=True) as bar:

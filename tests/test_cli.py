@@ -23,7 +23,7 @@ from gcfcp.cli import entry as cli
 
 COMMANDS = [
     "summarize", "inspect", "predict", "audit", "ledger", "plan", "merge", "add", "grid", "shape",
-    "calibrate", "audit-merge", "report", "demo",
+    "calibrate", "audit-merge", "report", "explore", "demo",
 ]  # fmt: skip
 GROUPS = """
 all = "TRUE"

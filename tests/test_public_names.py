@@ -18,9 +18,10 @@ ROOT = Path(__file__).parent.parent
 
 NAMES = {
     "AtomRecord", "Audit", "AuditReport", "Calibration", "ClientSummary", "DigestBuilder",
-    "Disclosure", "GCFCPError", "GCFCPWarning", "Grid", "Group", "Groups", "Guarantee", "Plan",
-    "Predictor", "Shape", "TDigest", "ThresholdTable", "add", "audit", "calibrate", "fit_shape",
-    "merge", "merge_audits", "methods", "plan", "scores", "summarize",
+    "Disclosure", "Exploration", "GCFCPError", "GCFCPWarning", "Grid", "Group", "Groups",
+    "Guarantee", "Plan", "Predictor", "Shape", "TDigest", "ThresholdTable", "add", "audit",
+    "calibrate", "explore", "fit_shape", "merge", "merge_audits", "methods", "plan", "scores",
+    "summarize",
 }  # fmt: skip
 SCORES = {"APS", "AbsoluteResidual", "CQR", "RAPS", "Score", "THR", "from_name"}
 METHODS = {
@@ -54,6 +55,7 @@ SIGNATURES = {
     # The rule depends on the summaries: simultaneous by atom, and max by group.
     "calibrate": "summaries alpha mixture='proportional' merge='pool' *rule=None *shape=None "
     "*confidence=None",
+    "explore": "summaries alpha=0.1 mixture='proportional' merge='pool' *clients=None",
     "fit_shape": "summaries alpha mixture='proportional'",
     "Shape": "groups coefficients sources=()",
     "Shape.of": "self membership",

@@ -104,8 +104,8 @@ def test_the_page_says_what_was_promised_and_found(small: Reader) -> None:
     assert "No feature, label or prediction left a client" in small.text
     assert "Nowhere: each of the 8 combinations" in small.text
     for status in {g["certified_status"] for g in sample.predictor.provenance["guarantee"]}:
-        assert sections._GROUNDS.get(status, status).capitalize() in small.text
-        assert sections._STATUS[status] in small.text
+        assert sections.GROUNDS.get(status, status).capitalize() in small.text
+        assert sections.STATUS[status] in small.text
     assert "Certified" not in small.text  # A measured bound is not certified.
     assert "measured, not proved" in small.text
 

@@ -24,6 +24,7 @@ NAMES = (
     "why",
     "delta",
     "privacy",
+    "explorer",
 )
 
 

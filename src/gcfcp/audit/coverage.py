@@ -73,6 +73,7 @@ from gcfcp.audit.weights import weighed
 from gcfcp.calibration import Kind, Mixture, one_each
 from gcfcp.calibration import mixture as mixtures
 from gcfcp.errors import GCFCPError
+from gcfcp.notebook import as_html
 
 AUDITS = Kind(Audit, "audits", "audited", ("predictor",))
 """What the audits of all clients must have in common to be merged."""
@@ -130,11 +131,34 @@ class AuditReport:
         return plain
 
     def __str__(self) -> str:
+        return "\n".join([*self._head(), *(f"  {_line(g)}" for g in self.groups)])
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook, with the groups as a table."""
+        return as_html(
+            self._head(),
+            ["group", "verdict", "coverage", "interval", "covered", "records", "suppressed at"],
+            [
+                [
+                    g.group,
+                    g.verdict,
+                    g.found or "no records",
+                    f"[{g.low:.4f}, {g.high:.4f}]" if g.found else "",
+                    span(g.covered, g.covered_at_most),
+                    span(g.total, g.total_at_most),
+                    ", ".join(g.suppressed_at),
+                ]
+                for g in self.groups
+            ],
+            left=2,
+        )
+
+    def _head(self) -> list[str]:
+        """With which confidence, what was promised, and under which mixture."""
         head = f"coverage at {self.confidence:.0%} confidence ({self.adjustment})"
         if self.alpha is not None:
             head += f", promised {1 - self.alpha:g}"
-        mixture = f"mixture of the clients: {self.mixture_text}"
-        return "\n".join([head, mixture, *(f"  {_line(g)}" for g in self.groups)])
+        return [head, f"mixture of the clients: {self.mixture_text}"]
 
 
 def _line(g: GroupAudit) -> str:

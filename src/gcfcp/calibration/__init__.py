@@ -18,6 +18,8 @@
 | `planning`    | `plan`: which thresholds will be infinite, and what would help             |
 | `influence`   | how much each client moves each threshold                                  |
 | `unseen`      | how each site would fare if it took no part                                |
+| `lines`       | mixtures on the way from one mixture to another                            |
+| `exploration` | `explore`: the same summaries at many alphas and mixtures                  |
 | `screening`   | which clients have scores that are distributed unlike all others           |
 | `aggregators` | `merge` and `add`: one summary for several clients                         |
 """
@@ -36,6 +38,7 @@ from gcfcp.calibration.clients import (
     twin_text,
 )
 from gcfcp.calibration.correction import CORRECTIONS, Correction
+from gcfcp.calibration.exploration import ALPHAS, WITHIN, Exploration, Setting, explore
 from gcfcp.calibration.guarantees import (
     EVERYTHING_GIVEN,
     MEASURED,
@@ -43,6 +46,7 @@ from gcfcp.calibration.guarantees import (
     PROVED,
     Guarantee,
 )
+from gcfcp.calibration.lines import Line, Stop
 from gcfcp.calibration.mixture import Mixture
 from gcfcp.calibration.planning import GroupPlan, Plan, plan
 from gcfcp.calibration.pooling import pool_of
@@ -54,6 +58,7 @@ from gcfcp.calibration.shapes import fit_shape
 from gcfcp.calibration.unseen import UnseenSite
 
 __all__ = [
+    "ALPHAS",
     "CORRECTIONS",
     "EVERYTHING_GIVEN",
     "MAX_ATOMS",
@@ -63,22 +68,28 @@ __all__ = [
     "PROVED",
     "RULES",
     "SUMMARIES",
+    "WITHIN",
     "Admission",
     "AtomRecord",
     "Calibration",
     "Correction",
+    "Exploration",
     "GroupPlan",
     "Guarantee",
     "Kind",
     "LargestShare",
+    "Line",
     "Mixture",
     "Plan",
     "Problem",
     "Screening",
+    "Setting",
+    "Stop",
     "UnseenSite",
     "add",
     "calibrate",
     "cells_of",
+    "explore",
     "fit_shape",
     "in_order",
     "merge",

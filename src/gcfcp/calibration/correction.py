@@ -97,6 +97,20 @@ class Correction:
     followed: bool = False  # Every exchange of a record was followed, so that gamma bounds nothing.
     confidence: float | None = None  # With theorem 3, that of the promise; there is no test point.
 
+    @property
+    def size(self) -> str:
+        """What the test point weighs, in records: "1.11", or "1.11 to 1.5" if that differs."""
+        if self.confidence is not None:
+            return "0"
+        if self.theorem == ONE_CLIENT:
+            return "1"
+        size = f"{self.records:.3g}"
+        return (
+            size
+            if self.least_records >= 0.995 * self.records
+            else (f"{self.least_records:.3g} to {size}")
+        )
+
     def __str__(self) -> str:
         if self.confidence is not None:
             return (
@@ -105,10 +119,7 @@ class Correction:
             )
         if self.theorem == ONE_CLIENT:
             return "one client: the test point weighs as one record"
-        size = f"{self.records:.3g}"
-        if self.least_records < 0.995 * self.records:
-            size = f"{self.least_records:.3g} to {size}"
-        text = f"the test point weighs as {size} records, by {self.theorem}"
+        text = f"the test point weighs as {self.size} records, by {self.theorem}"
         if self.gamma is not None and not self.followed:
             about = "at most " if self.gamma_ground == "at most" else ""
             text += f" with gamma {about}{self.gamma:.4g}"

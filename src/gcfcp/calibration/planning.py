@@ -35,6 +35,7 @@ from gcfcp.calibration.server import Calibration, calibration_of, solve_table
 from gcfcp.calibration.unseen import UnseenSite
 from gcfcp.groups import BOUNDED, find_atoms, imbalances
 from gcfcp.noise import checked_epsilon
+from gcfcp.notebook import as_html
 from gcfcp.summary import ClientSummary
 from gcfcp.thresholds import ThresholdTable
 
@@ -110,14 +111,37 @@ class Plan:
                 for g in self.attention_first
             ),
         ]
-        lines += [
+        return "\n".join([*lines, *self._remarks()])
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook, with the groups as a table."""
+        return as_html(
+            [f"alpha={self.alpha:g}; {self.correction}"],
+            ["group", "on its own", "records", "weight", "largest share"],
+            [
+                [
+                    g.group,
+                    _state(g),
+                    f"{g.records:,}",
+                    f"{g.weight:.4f}",
+                    self._most(g).strip(" ()"),
+                ]
+                for g in self.attention_first
+            ],
+            self._remarks(),
+            left=2,
+        )
+
+    def _remarks(self) -> list[str]:
+        """What is said below the groups: infinite atoms, notes, odd clients, and advice."""
+        lines = [
             f"  {self.by} {' & '.join(a.groups)}: {a.threshold}: {a.reason}"
             for a in self.atoms
             if a.reason is not None
         ]
         lines += [f"  * {note}" for note in self.notes]
         lines += [f"  ! {s}" for s in self.screening if s.flagged]
-        return "\n".join([*lines, *(f"  -> {a}" for a in self.advice)])
+        return [*lines, *(f"  -> {a}" for a in self.advice)]
 
     def _most(self, group: GroupPlan) -> str:
         """Which client has the largest share of the group, if there are several clients."""

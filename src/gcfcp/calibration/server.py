@@ -38,6 +38,7 @@ from gcfcp.calibration.shapes import fit_pool
 from gcfcp.calibration.unseen import UnseenSite, unseen_sites
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import Groups
+from gcfcp.notebook import as_html
 from gcfcp.shape import Shape
 from gcfcp.solver import Coreset, quantile
 from gcfcp.summary import ClientSummary
@@ -104,6 +105,34 @@ class Calibration:
     def used_shape(self) -> Shape | None:
         """The shape that was subtracted from the scores of this calibration; None if none was."""
         return getattr(self.threshold_table.source, "shape", None)
+
+    @property
+    def state(self) -> str:
+        """How many thresholds are finite, of how many clients, and what was charged, in words."""
+        finite, clients = sum(r.reason is None for r in self.atoms), len(self.shares)
+        return (
+            f"{finite} of {len(self.atoms)} {self.by}s have a finite threshold; {clients:,} "
+            f"client{'' if clients == 1 else 's'}, alpha {self.alpha:g}; {self.correction}"
+        )
+
+    def _repr_html_(self) -> str:
+        """What is promised, and how many thresholds are finite, for a notebook."""
+        reasons = {r.reason: None for r in self.atoms if r.reason is not None}
+        return as_html(
+            [],
+            ["group", "promised coverage", "records", "effective"],
+            [
+                [
+                    g.group,
+                    f"{g.certified:.4f} ({g.certified_status})",
+                    f"{g.records:,.0f}",
+                    f"{g.effective_n:,.0f}",
+                ]
+                for g in self.guarantee
+            ],
+            [f"promised {self.guarantee[0].promise}", self.state, *reasons],
+            left=2,
+        )
 
     @property
     def pool(self) -> Pool:

@@ -12,6 +12,7 @@ without `--force`, and every file is written completely or not at all.
 | `site`     | the commands that run at a site                                    |
 | `ledger`   | the command that lists what a site has told over a network         |
 | `server`   | the commands that run where the summaries of all sites come together |
+| `explore`  | the command that shows what alpha and the mixture cost             |
 | `demo`     | a whole federated calibration on built-in data                     |
 | `inputs`   | what commands read: files, mixtures, seeds                         |
 | `printing` | what commands print: tables for people, JSON for programs          |

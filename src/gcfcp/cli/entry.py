@@ -16,11 +16,13 @@ from gcfcp.cli import console, site, waiting  # isort: split
 
 from gcfcp.cli import ledger  # isort: split
 
-from gcfcp.cli import server
+from gcfcp.cli import server  # isort: split
+
+from gcfcp.cli import explore
 from gcfcp.cli.options import Force, Json, app, typed
 from gcfcp.errors import GCFCPError
 
-__all__ = ["app", "demo", "ledger", "main", "run", "server", "site"]
+__all__ = ["app", "demo", "explore", "ledger", "main", "run", "server", "site"]
 
 
 @app.command(epilog="Example: gcfcp demo")

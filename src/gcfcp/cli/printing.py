@@ -388,7 +388,6 @@ def show_calibration(result: Calibration) -> None:
     from gcfcp.calibration import EVERYTHING_GIVEN
 
     show_guarantees([asdict(g) for g in result.guarantee], error=True)
-    finite = sum(r.reason is None for r in result.atoms)
     for g in result.guarantee:
         if g.certified_status == EVERYTHING_GIVEN:
             why = "" if g.records else "no site has described a record of it, so that "
@@ -397,10 +396,7 @@ def show_calibration(result: Calibration) -> None:
                 "sets will hold everything (gcfcp plan says more)"
             )
     console.note(f"promised {result.guarantee[0].promise}")
-    console.note(
-        f"{finite} of {len(result.atoms)} {result.by}s have a finite threshold; "
-        f"{clients(len(result.shares))}, alpha {result.alpha:g}; {result.correction}"
-    )
+    console.note(result.state)
 
 
 def show_guarantees(guarantees: Sequence[dict[str, Any]], error: bool = False) -> None:

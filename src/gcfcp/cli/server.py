@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -41,7 +41,7 @@ from gcfcp.errors import GCFCPError
 
 if TYPE_CHECKING:
     from gcfcp.audit import Audit, AuditReport
-    from gcfcp.calibration import Mixture, Plan
+    from gcfcp.calibration import Exploration, Mixture, Plan
     from gcfcp.prediction import Predictor
     from gcfcp.summary import ClientSummary
 
@@ -434,6 +434,15 @@ def report(
             "option may be repeated."
         ),
     ] = None,
+    explore: Annotated[
+        bool,
+        typer.Option(
+            "--explore",
+            help="Add a section with sliders that shows what another alpha or mixture would cost. "
+            "It needs every --summary that the predictor was made of, and tells each site's own "
+            "thresholds.",
+        ),
+    ] = False,
     title: Annotated[str, typer.Option(help="The title of the page.")] = "Coverage report",
     model: Annotated[
         str | None, typer.Option(help="The name of the model, for the top of the page.")
@@ -463,6 +472,11 @@ def report(
     from gcfcp.report import render
 
     inputs.check_output(output, force)
+    if explore and not summary:
+        raise GCFCPError(
+            "--explore needs the summaries that the predictor was made of: give each of them with "
+            "--summary"
+        )
     loaded = inputs.load_predictor(predictor)
     alpha, weights = float(loaded.threshold_table.alpha), _mixture(mixture)
     found = None
@@ -486,6 +500,7 @@ def report(
         model=model,
         owner=owner,
         period=period,
+        explored=_explored_from(loaded, given) if explore and given else None,
     )
     inputs.write(output, page.encode(), force)
     if output != "-":
@@ -566,21 +581,38 @@ def _beside(found: AuditReport, name: str, audits: Sequence[Audit]) -> Mixture:
 def _plan_for(predictor: Predictor, given: inputs.Gathered) -> Plan:
     """What `plan` says of these summaries, for the promise of the predictor."""
     import gcfcp
+
+    return gcfcp.plan(given.summaries, **_made_with(predictor, given))
+
+
+def _explored_from(predictor: Predictor, given: inputs.Gathered) -> Exploration:
+    """Other settings of these summaries, from that of the predictor on."""
+    import gcfcp
+    from gcfcp.report import check_start
+
+    made = _made_with(predictor, given)
+    # Wrong summaries are refused before all other settings are computed.
+    check_start(predictor, gcfcp.explore(given.summaries, alphas=(), parts=(), **made))
+    with console.progress("calibrating", "settings") as advance:
+        return gcfcp.explore(given.summaries, progress=advance, **made)
+
+
+def _made_with(predictor: Predictor, given: inputs.Gathered) -> dict[str, Any]:
+    """The arguments of `calibrate` with which a predictor was made of these summaries."""
     from gcfcp import codec
 
     made = predictor.provenance
     correction = made.get("correction")
-    return gcfcp.plan(
-        given.summaries,
-        float(predictor.threshold_table.alpha),
-        made.get("mixture", "proportional"),
-        made.get("merge", "pool"),
-        rule=predictor.threshold_table.rule,
-        shape=getattr(predictor.threshold_table.source, "shape", None),
-        confidence=codec.number(made.get("confidence")),
+    return {
+        "alpha": float(predictor.threshold_table.alpha),
+        "mixture": made.get("mixture", "proportional"),
+        "merge": made.get("merge", "pool"),
+        "rule": predictor.threshold_table.rule,
+        "shape": getattr(predictor.threshold_table.source, "shape", None),
+        "confidence": codec.number(made.get("confidence")),
         # A predictor of 0.1.0 says nothing of it, and has the paper's.
-        correction=correction.get("kind", "sharp") if isinstance(correction, dict) else "paper",
-        delta=made.get("recompression_delta"),
-        aggregates=given.aggregates,
-        max_atoms=None,  # The predictor exists, so that the operator has allowed its atoms.
-    )
+        "correction": correction.get("kind", "sharp") if isinstance(correction, dict) else "paper",
+        "delta": made.get("recompression_delta"),
+        "aggregates": given.aggregates,
+        "max_atoms": None,  # The predictor exists, so that the operator has allowed its atoms.
+    }

@@ -11,28 +11,25 @@ report can be made from predictor.json alone. Such a file may come from anyone: 
 escaped, and a value that is missing or is not a number is shown as a dash. Bounds are rounded to
 the safe side, never up to the promise.
 
-The same arguments, with a `date`, give the same page. The page stays under 2 MB: if a federation is
-too large for that, the rows that matter least are left out, and the page says how many.
+The same arguments, with a `date`, give the same page. The page stays under 2 MB, and under 4 MB
+with a section to explore: if a federation is too large for that, the rows that matter least are
+left out, and the page says how many.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from importlib.resources import files
+from datetime import datetime
 
 from gcfcp import checks
 from gcfcp.audit import AuditReport
-from gcfcp.calibration import Plan
+from gcfcp.calibration import Exploration, Plan
 from gcfcp.errors import GCFCPError
-from gcfcp.libraries import needs
 from gcfcp.prediction import Predictor
-from gcfcp.report import findings, head, sections, sites
+from gcfcp.report import explorer, findings, head, sections, sites
 from gcfcp.report import numbers as num
+from gcfcp.report.frame import date_text, environment, frame
 from gcfcp.report.parts import alpha_of
-from gcfcp.version import LIBRARY
 
 _SERIES = 6  # The number of methods whose markers and colours a reader can tell apart.
 
@@ -49,6 +46,7 @@ def render(
     model: str | None = None,
     owner: str | None = None,
     period: str | None = None,
+    explored: Exploration | None = None,
 ) -> str:
     """The report as the text of one HTML file.
 
@@ -66,31 +64,28 @@ def render(
     owner: Who answers for the model or for this report.
     period: The time that the report is about, such as "2026, fourth quarter". By default it is the
     round of the audit.
+    explored: What `gcfcp.explore` returned for the predictor's own summaries, from its alpha and
+    mixture on. The report then has a section with sliders that shows what others would cost.
     """
-    needs("jinja2", "reports", "cli")
-    import jinja2
-    from markupsafe import Markup
-
+    empty = environment().get_template("report.html.j2")
     others = dict(baselines or {})
     _check_fit(predictor, audit, others)
     audit = None if audit is None else head.judged(predictor, audit)
-    css, script = _template("report.css"), _template("report.js")
-    environment = jinja2.Environment(
-        autoescape=True,
-        loader=jinja2.FunctionLoader(_template),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-    )
-    page = environment.get_template("report.html.j2").render(
+    if explored is not None:
+        explorer.check_start(predictor, explored)
+    sliders = [] if explored is None else ["explorer"]
+    date = date_text(date)
+    page = empty.render(
         title=title,
-        library=LIBRARY,
-        date=_date(date),
-        css=Markup(css),
-        script=Markup(script),
-        policy=_policy(css, script),
-        about=head.about(predictor, audit, _date(date), model=model, owner=owner, period=period),
+        **frame(
+            date,
+            [f"{name}.css" for name in ("report", *sliders)],
+            [f"{name}.js" for name in ("report", *sliders)],
+        ),
+        about=head.about(predictor, audit, date, model=model, owner=owner, period=period),
         **_content(predictor, audit, others, plan),
-        provenance=sections.provenance(predictor, audit, _date(date), command),
+        explorer=None if explored is None else explorer.content(explored, level=3),
+        provenance=sections.provenance(predictor, audit, date, command),
     )
     return page + "\n"
 
@@ -115,34 +110,6 @@ def _content(
         "unseen": sections.unseen(plan, 1 - alpha_of(predictor)),
         "words": sections.words(predictor, audit),
     }
-
-
-def _template(name: str) -> str:
-    """The text of a file in `templates`."""
-    return (files("gcfcp.report") / "templates" / name).read_text("utf-8")
-
-
-def _policy(css: str, script: str) -> str:
-    """The content security policy: the browser loads nothing, and runs only this page's own script.
-
-    The style and the script of the page are allowed by their SHA-256.
-    """
-
-    def digest(text: str) -> str:
-        return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
-
-    return (
-        f"default-src 'none'; style-src {digest(css)}; script-src {digest(script)}; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-
-
-def _date(date: str | datetime | None) -> str:
-    """The date as the page shows it, such as "2026-03-04 05:06 UTC"."""
-    if isinstance(date, str):
-        return date
-    when = datetime.now(UTC) if date is None else date
-    return f"{when:%Y-%m-%d %H:%M} {when.tzname() or ''}".strip()
 
 
 def _check_fit(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gcfcp import codec
+from gcfcp.calibration import Exploration
 from gcfcp.prediction import Predictor
 from gcfcp.report import numbers as num
 
@@ -46,9 +47,9 @@ class Cells:
         return num.counted(number, self.word) + self.tail
 
 
-def cells_of(predictor: Predictor) -> Cells:
-    """What has a threshold of its own in this predictor."""
-    if predictor.by == "group":
+def cells_of(of: Predictor | Exploration) -> Cells:
+    """What has a threshold of its own in this predictor, or in this exploration."""
+    if of.by == "group":
         return Cells("group", "group", "")
     return Cells("combination", "combination of groups", " of groups")
 

@@ -76,9 +76,7 @@ def promises(predictor: Predictor) -> dict[str, Any]:
         "counted": counted,
         "left_out": left_out,
         "words": [
-            (_GROUNDS.get(status, status), _STATUS[status])
-            for status in _STATUS
-            if status in statuses
+            (GROUNDS.get(status, status), STATUS[status]) for status in STATUS if status in statuses
         ],
     }
 
@@ -143,7 +141,7 @@ def _promise_row(group: str, definition: str, given: Mapping[str, Any], alpha: f
                 "label": label,
                 "cell": num.Cell.of(given.get(key), form),
                 "status": status,
-                "ground": _GROUNDS.get(status, status),
+                "ground": GROUNDS.get(status, status),
             }
             for label, key, form in bounds
             if (status := str(given.get(f"{key}_status", num.DASH)))
@@ -154,14 +152,14 @@ def _promise_row(group: str, definition: str, given: Mapping[str, Any], alpha: f
     }
 
 
-_GROUNDS = {
+GROUNDS = {
     PAPER: "argued in the paper, not proved",
     MEASURED: "measured, not proved",
     EVERYTHING_GIVEN: "only by giving everything",
 }
 """What stands below a bound, where it is not the status itself."""
 
-_STATUS = {
+STATUS = {
     EVERYTHING_GIVEN: (
         "No threshold of the group is finite, because no site has enough records of it, or any. "
         "Every prediction holds everything, so that it is never wrong and says nothing."
@@ -170,7 +168,8 @@ _STATUS = {
         "A mathematical theorem covers exactly what was done here. It assumes that the new records "
         "of a client arise in the same way as its calibration records did and independently of "
         "each other, that they come from the clients in the mixture that was stated, that groups, "
-        "score and model were fixed beforehand, and that the clients report honestly."
+        "score, model, alpha and mixture were fixed beforehand, and that the clients report "
+        "honestly."
     ),
     PAPER: (
         "The bound follows from the proof in the paper behind this method (Wen, Simeone and Xing, "
@@ -291,7 +290,7 @@ def _sentence(text: str) -> str:
 def thresholds(predictor: Predictor) -> dict[str, Any]:
     """The section about thresholds: one row for each combination of groups, infinite ones first."""
     atoms = atoms_of(predictor)
-    scale = _threshold_scale([a.threshold for a in atoms])
+    scale = threshold_scale([a.threshold for a in atoms])
 
     def importance(row: Row) -> tuple[bool, float]:
         return (math.isfinite(float(row["threshold"].value)), -float(row["weight"].value or 0))
@@ -306,7 +305,7 @@ def thresholds(predictor: Predictor) -> dict[str, Any]:
     return {
         "text": f"{_THRESHOLD[answer_of(predictor)]} {_rule_text(predictor)}",
         "cells": cells_of(predictor),
-        "heading": _HEADINGS[predictor.by],
+        "heading": HEADINGS[predictor.by],
         "number": "Threshold" if _shape(predictor) is None or predictor.by == "atom" else "Level",
         "scale": scale,
         "rows": rows,
@@ -319,7 +318,7 @@ _INFINITY = "95"  # The place of +inf on the axis, in percent. Finite thresholds
 _MINUS_INFINITY = "2"  # The place of -inf, which the template recognises.
 
 
-def _threshold_scale(thresholds: Sequence[float]) -> Scale:
+def threshold_scale(thresholds: Sequence[float]) -> Scale:
     """An axis for the finite thresholds, with a tick for +inf if some threshold is infinite.
 
     It starts at 0 if the lowest threshold is positive and below 70% of the highest, and at the
@@ -387,7 +386,7 @@ def _shape(predictor: Predictor) -> Shape | None:
     return found
 
 
-_HEADINGS = {"atom": "Groups of a record", "group": "Group"}
+HEADINGS = {"atom": "Groups of a record", "group": "Group"}
 
 
 def _rule_text(predictor: Predictor) -> str:

@@ -41,6 +41,7 @@ from gcfcp.errors import GCFCPError
 from gcfcp.grid import Grid
 from gcfcp.groups import Groups, pack
 from gcfcp.noise import Noise, fits
+from gcfcp.notebook import as_html
 from gcfcp.shape import Shape, source_of
 from gcfcp.summary import layout
 from gcfcp.summary.cells import possible_cells, sensitivity_of
@@ -115,6 +116,16 @@ class ClientSummary:
     def disclosure(self) -> Disclosure:
         """What this summary tells about the records behind it."""
         return disclosure_of(self)
+
+    def _repr_html_(self) -> str:
+        """What this summary tells, and for which groups, for a notebook."""
+        names, conditions = self.groups.names, self.groups.conditions
+        return as_html(
+            str(self.disclosure).splitlines(),
+            ["group", "condition"],
+            list(zip(names, conditions, strict=True)),
+            left=2,
+        )
 
     @cached_property
     def possible(self) -> Bools:

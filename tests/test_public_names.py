@@ -18,8 +18,8 @@ ROOT = Path(__file__).parent.parent
 NAMES = {
     "AtomRecord", "Audit", "AuditReport", "Calibration", "ClientSummary", "DigestBuilder",
     "Disclosure", "GCFCPError", "GCFCPWarning", "Grid", "Groups", "Guarantee", "Plan", "Predictor",
-    "Shape", "TDigest", "ThresholdTable", "add", "audit", "calibrate", "fit_shape", "merge",
-    "merge_audits", "methods", "plan", "scores", "summarize",
+    "Shape", "TDigest", "ThresholdTable", "add", "audit", "calibrate", "fit_shape", "join",
+    "merge", "merge_audits", "methods", "plan", "scores", "summarize",
 }  # fmt: skip
 SCORES = {"APS", "AbsoluteResidual", "CQR", "RAPS", "Score", "THR", "from_name"}
 METHODS = {
@@ -44,6 +44,7 @@ SIGNATURES = {
     "*min_count=1 *score=None *model=None *absent=() *by='atom' *shape=None *holdout=None "
     "*rng=None *grid=None",
     "add": "summaries client=None",
+    "join": "parts client *delta=None *min_count=1 *by=None *shape=None *epsilon=None",
     "Grid": "upper_edges",
     "Grid.uniform": "low high cells",
     "Grid.logarithmic": "relative=0.01",

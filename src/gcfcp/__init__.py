@@ -30,6 +30,7 @@ from gcfcp.calibration import (
     add,
     calibrate,
     fit_shape,
+    join,
     merge,
     plan,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "audit",
     "calibrate",
     "fit_shape",
+    "join",
     "merge",
     "merge_audits",
     "methods",

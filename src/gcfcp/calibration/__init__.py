@@ -20,6 +20,7 @@
 | `unseen`      | how each site would fare if it took no part                                |
 | `screening`   | which clients have scores that are distributed unlike all others           |
 | `aggregators` | `merge` and `add`: one summary for several clients                         |
+| `joining`     | `join`: one summary for several parts of one client                        |
 """
 
 from gcfcp.calibration import mixture
@@ -43,6 +44,7 @@ from gcfcp.calibration.guarantees import (
     PROVED,
     Guarantee,
 )
+from gcfcp.calibration.joining import join
 from gcfcp.calibration.mixture import Mixture
 from gcfcp.calibration.planning import GroupPlan, Plan, plan
 from gcfcp.calibration.pooling import pool_of
@@ -81,6 +83,7 @@ __all__ = [
     "cells_of",
     "fit_shape",
     "in_order",
+    "join",
     "merge",
     "misfits",
     "mixture",

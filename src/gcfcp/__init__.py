@@ -76,7 +76,7 @@ __all__ = [
 ]
 
 # Each of these adapters needs libraries that `import gcfcp` must not load.
-_ADAPTERS = ("flower", "nvflare", "plots", "sklearn", "vantage6")
+_ADAPTERS = ("flower", "nvflare", "plots", "sklearn", "spark", "vantage6")
 
 
 def __getattr__(name: str) -> Any:

@@ -17,7 +17,7 @@ batches, so it may be larger than memory.
 
 from gcfcp.tables.audits import audit_table, count_part, publish_for, scoring_to_audit
 from gcfcp.tables.files import Table, open_table, require_columns
-from gcfcp.tables.passes import Batch, Pass, Progress, Rows, Source, scan, unmatched
+from gcfcp.tables.passes import Batch, Pass, Progress, Rows, Source, scan, unmatched_groups
 from gcfcp.tables.predictions import (
     predict_table,
     predicted,
@@ -53,5 +53,5 @@ __all__ = [
     "scoring_to_predict",
     "summarize_part",
     "summarize_table",
-    "unmatched",
+    "unmatched_groups",
 ]

@@ -188,12 +188,12 @@ def scan(
             raise GCFCPError(f"{table.name}: {error}") from None
         found.said += warned
         found.seen |= membership.any(axis=0)
-        found.rows = rows = replace(rows, unmatched=unmatched(groups, found.seen))
+        found.rows = rows = replace(rows, unmatched=unmatched_groups(groups, found.seen))
         where = f"{table.name}, rows {start + 1:,} to {rows.read:,}" if start else table.name
         yield Batch(complete, membership, rows, where, None if lost else start)
 
 
-def unmatched(groups: Groups, seen: Bools) -> tuple[str, ...]:
+def unmatched_groups(groups: Groups, seen: Bools) -> tuple[str, ...]:
     """The groups, sites apart, that no record belongs to.
 
     - `seen`: Which groups have a record, (G,).

@@ -1,6 +1,6 @@
 """When Spark pays: the summary of the same rows by Spark and by one process, on one machine.
 
-    python -m benchmarks.spark --rows 10000000 -o benchmarks/results/spark.md
+    python -m benchmarks.spark --rows 10000000 100000000 -o docs/measured/spark.md
 
 The rows are made in Spark from their numbers and written to one Parquet file, which all contestants
 read. Spark runs as `local[2]`. `GROUP BY` is the same count on the grid, written by hand in Spark's
@@ -118,23 +118,37 @@ def main(given: list[str] | None = None) -> int:
     arguments = parser.parse_args(given)
     lines = ["| rows | way | seconds | processor seconds |", "|---|---|---|---|"]
     spark = session()
-    by_spark_once(spark)
+    warm_up(spark, arguments.directory)
     for rows in arguments.rows:
         with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
             path = write_rows(spark, rows, Path(folder))
             lines += measured(spark, path, rows)
     spark.stop()
-    text = "\n".join(lines) + f"\n\nMeasured on {machine()}.\n"
+    where = machine()
+    text = "\n".join(lines) + (
+        f"\n\nMeasured on {where['date'][:10]} on {where['cores']} cores of "
+        f"{where['processor']}, at a "
+        f"load of {max(where['load'] or [0]):.0f}; PySpark {spark_version()}.\n"
+    )
     if arguments.output:
         arguments.output.write_text(text)
     print(text)
     return 0
 
 
-def by_spark_once(spark: Any) -> None:
-    """Start the workers, which is not measured."""
-    frame = spark.range(1000).selectExpr("id % 70 + 20 AS age", "double(id) AS score")
-    gcfcp.spark.summarize(frame, groups=GROUPS, client="a")
+def warm_up(spark: Any, directory: Path | None) -> None:
+    """Import and start all that is imported and started once, which is not measured."""
+    with tempfile.TemporaryDirectory(dir=directory) as folder:
+        path = write_rows(spark, 1000, Path(folder))
+        by_spark(spark, path)
+        by_file(path)
+
+
+def spark_version() -> str:
+    """The version of PySpark."""
+    from importlib.metadata import version
+
+    return version("pyspark")
 
 
 def measured(spark: Any, path: Path, rows: int) -> list[str]:

@@ -4,7 +4,8 @@
 Needs nothing but Python 3.11 or later. The first use makes a private environment in .venv beside
 this file (so nothing is installed into the system, and PEP 668 has nothing to object to) and
 installs the package there; later uses start at once. NVIDIA FLARE and vantage6 need other versions
-of the same libraries, so each has an environment of its own, such as .venv-nvflare.
+of the same libraries, and PySpark is large, so each has an environment of its own, such as
+.venv-nvflare.
 
 Every task runs in the directory of this file, wherever it is started: paths are taken from there.
 """
@@ -42,6 +43,11 @@ TASKS: dict[str, tuple[str, str, list[list[str]]]] = {
         "vantage6-test",
         [["pytest", "-n0", "tests/test_vantage6.py", f"{BLOCKS}[docs/vantage6.md]"]],
     ),
+    "spark": (
+        "a site in Spark on this machine (installs PySpark, 500 MB; needs Java 17)",
+        "spark-test",
+        [["pytest", "-n0", "tests/test_spark.py", f"{BLOCKS}[docs/spark.md]"]],
+    ),
     "bench": (
         "gcfcp and its peers side by side (--quick: under a minute after installation)",
         "bench",
@@ -76,7 +82,7 @@ TASKS: dict[str, tuple[str, str, list[list[str]]]] = {
 
 # Where what a task needs cannot be installed beside the rest. If it cannot be installed at all, for
 # example because there is no version of it for this Python, the task is skipped and says so.
-ENVIRONMENTS = {"nvflare": ".venv-nvflare", "vantage6": ".venv-vantage6"}
+ENVIRONMENTS = {"nvflare": ".venv-nvflare", "spark": ".venv-spark", "vantage6": ".venv-vantage6"}
 
 
 def _bin(environment: str) -> Path:

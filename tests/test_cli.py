@@ -22,8 +22,8 @@ from gcfcp.cli import console
 from gcfcp.cli import entry as cli
 
 COMMANDS = [
-    "summarize", "inspect", "predict", "audit", "ledger", "plan", "merge", "add", "grid", "shape",
-    "calibrate", "audit-merge", "report", "explore", "demo",
+    "summarize", "join", "inspect", "predict", "audit", "ledger", "plan", "merge", "add", "grid",
+    "shape", "calibrate", "audit-merge", "report", "explore", "demo",
 ]  # fmt: skip
 GROUPS = """
 all = "TRUE"

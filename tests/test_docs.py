@@ -136,6 +136,12 @@ def alike(shown: str, printed: str) -> bool:
     )
 
 
+def is_there(library: str) -> bool:
+    """Whether a library is installed, with all that it needs; Spark needs Java as well."""
+    java = os.environ.get("JAVA_HOME") or shutil.which("java")
+    return importlib.util.find_spec(library) is not None and bool(library != "pyspark" or java)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +155,7 @@ def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monkey
             continue
         if block.why_not is not None or block.language not in RUN:
             continue
-        if block.needs is not None and importlib.util.find_spec(block.needs) is None:
+        if block.needs is not None and not is_there(block.needs):
             continue
         if block.language == "python":
             printed = run_python(block, page, namespace)

@@ -105,6 +105,7 @@ PROGRAMS = [
     ("flwr", "flower", "import gcfcp.flower"),
     ("flwr", "flower", "import gcfcp; gcfcp.flower"),
     ("sklearn", "sklearn", "import gcfcp; gcfcp.sklearn"),
+    ("pyspark", "spark", "import gcfcp; gcfcp.spark"),
     ("nvflare", "nvflare", "import gcfcp; gcfcp.nvflare"),
     ("vantage6", "vantage6", "import gcfcp; gcfcp.vantage6"),
     (

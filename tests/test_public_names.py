@@ -20,8 +20,8 @@ NAMES = {
     "AtomRecord", "Audit", "AuditReport", "Calibration", "ClientSummary", "DigestBuilder",
     "Disclosure", "Exploration", "GCFCPError", "GCFCPWarning", "Grid", "Group", "Groups",
     "Guarantee", "Plan", "Predictor", "Shape", "TDigest", "ThresholdTable", "add", "audit",
-    "calibrate", "explore", "fit_shape", "merge", "merge_audits", "methods", "plan", "scores",
-    "summarize",
+    "calibrate", "explore", "fit_shape", "join", "merge", "merge_audits", "methods", "plan",
+    "scores", "summarize",
 }  # fmt: skip
 SCORES = {"APS", "AbsoluteResidual", "CQR", "RAPS", "Score", "THR", "from_name"}
 METHODS = {
@@ -46,6 +46,7 @@ SIGNATURES = {
     "*min_count=1 *score=None *model=None *absent=() *by='atom' *shape=None *holdout=None "
     "*rng=None *grid=None",
     "add": "summaries client=None",
+    "join": "parts client *delta=None *min_count=1 *by=None *shape=None *epsilon=None",
     "Grid": "upper_edges",
     "Grid.uniform": "low high cells",
     "Grid.logarithmic": "relative=0.01",

@@ -20,7 +20,7 @@ BESIDE_NUMPY = [
         "pandas",
         "polars",
     ),
-    *("pyarrow", "rich", "scipy", "sklearn", "typer"),
+    *("pyarrow", "pyspark", "rich", "scipy", "sklearn", "typer"),
 ]
 
 _HIDE = """

@@ -32,6 +32,7 @@ from gcfcp.calibration import (
     calibrate,
     explore,
     fit_shape,
+    join,
     merge,
     plan,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "calibrate",
     "explore",
     "fit_shape",
+    "join",
     "merge",
     "merge_audits",
     "methods",
@@ -79,7 +81,7 @@ __all__ = [
 ]
 
 # Each of these adapters needs libraries that `import gcfcp` must not load.
-_ADAPTERS = ("flower", "nvflare", "plots", "sklearn", "vantage6")
+_ADAPTERS = ("flower", "nvflare", "plots", "sklearn", "spark", "vantage6")
 
 
 def __getattr__(name: str) -> Any:

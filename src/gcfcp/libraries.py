@@ -16,6 +16,7 @@ _PACKAGES = {
     "sklearn": "scikit-learn",
     "flwr": "Flower (flwr)",
     "Crypto": "pycryptodome",
+    "pyspark": "PySpark",
     "nvflare": "NVIDIA FLARE (nvflare)",
     "vantage6.algorithm.tools": "vantage6 (vantage6-algorithm-tools)",
 }

@@ -22,6 +22,7 @@
 | `exploration` | `explore`: the same summaries at many alphas and mixtures                  |
 | `screening`   | which clients have scores that are distributed unlike all others           |
 | `aggregators` | `merge` and `add`: one summary for several clients                         |
+| `joining`     | `join`: one summary for several parts of one client                        |
 """
 
 from gcfcp.calibration import mixture
@@ -46,6 +47,7 @@ from gcfcp.calibration.guarantees import (
     PROVED,
     Guarantee,
 )
+from gcfcp.calibration.joining import join
 from gcfcp.calibration.lines import Line, Stop
 from gcfcp.calibration.mixture import Mixture
 from gcfcp.calibration.planning import GroupPlan, Plan, plan
@@ -92,6 +94,7 @@ __all__ = [
     "explore",
     "fit_shape",
     "in_order",
+    "join",
     "merge",
     "misfits",
     "mixture",

@@ -33,6 +33,7 @@ class Kind(Generic[T]):
     several: str  # The plural that messages use, such as "summaries".
     made: str  # The participle that messages use, such as "summarised".
     agreed: tuple[str, ...]  # The attributes that must be equal at all clients, beside the groups.
+    who: str = "clients"  # Those who must agree, as messages call them.
 
 
 SUMMARIES = Kind(
@@ -216,22 +217,30 @@ def misfits(found: Sequence[Any], names: Sequence[str], kind: Kind[T]) -> Iterat
                 f"n={one.n}): keep one of them"
             )
             continue
-        if one.groups.fingerprint != first.groups.fingerprint:
+        yield from disagreements(one, name, first, called, kind)
+
+
+def disagreements(one: Any, name: str, first: Any, called: str, kind: Kind[T]) -> Iterator[str]:
+    """What one object and the first do not agree on: one line of text for each reason.
+
+    - `name`, `called`: What the one and the first are called in the text.
+    """
+    if one.groups.fingerprint != first.groups.fingerprint:
+        yield (
+            f"{name} was {kind.made} for groups {one.groups.fingerprint[:8]}.., {called} for "
+            f"{first.groups.fingerprint[:8]}..: use one groups file"
+        )
+    for what in kind.agreed:
+        theirs, ours = getattr(one, what), getattr(first, what)
+        if what == "parameters":
+            if not scores.alike(theirs, ours):
+                yield _other_parameters(name, theirs, called, ours, kind)
+            continue
+        if _compared(theirs) != _compared(ours):
             yield (
-                f"{name} was {kind.made} for groups {one.groups.fingerprint[:8]}.., {called} for "
-                f"{first.groups.fingerprint[:8]}..: use one groups file"
+                f"{name} was {kind.made} with {what} {_shown(theirs)}, {called} with "
+                f"{_shown(ours)}: all {kind.who} must use the same"
             )
-        for what in kind.agreed:
-            theirs, ours = getattr(one, what), getattr(first, what)
-            if what == "parameters":
-                if not scores.alike(theirs, ours):
-                    yield _other_parameters(name, theirs, called, ours, kind)
-                continue
-            if _compared(theirs) != _compared(ours):
-                yield (
-                    f"{name} was {kind.made} with {what} {_shown(theirs)}, {called} with "
-                    f"{_shown(ours)}: all clients must use the same"
-                )
 
 
 def _other_parameters(
@@ -241,11 +250,11 @@ def _other_parameters(
     if {**theirs, "classes": 0} == {**ours, "classes": 0}:
         return (
             f"{name} has the labels {theirs['classes']:.60}, {called} has {ours['classes']:.60}: "
-            "all clients must use the same model and the same labels"
+            f"all {kind.who} must use the same model and the same labels"
         )
     return (
         f"{name} was {kind.made} with parameters {_shown(theirs)}, {called} with {_shown(ours)}: "
-        "all clients must use the same"
+        f"all {kind.who} must use the same"
     )
 
 

@@ -191,6 +191,19 @@ def load_summaries(
     return Gathered([s for _, s in kept], allowed, tuple(p for p in paths if p not in names))
 
 
+def load_parts(paths: Sequence[str]) -> list[ClientSummary]:
+    """The summaries in these files, each of which is given once."""
+    from gcfcp.summary import ClientSummary
+
+    known: dict[str, int] = {}
+    for i, path in enumerate(paths):
+        first = known.setdefault(os.path.realpath(path), i)
+        if first != i:
+            raise GCFCPError(f"{paths[first]} and {path} are the same file: give each part once")
+    found: list[ClientSummary] = _load_all(paths, ClientSummary.from_bytes)
+    return found
+
+
 def load_audits(paths: Sequence[str], known_keys: str | None = None) -> list[Audit]:
     """The audits in these files, which must fit together.
 

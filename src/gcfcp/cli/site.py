@@ -1,4 +1,4 @@
-"""The commands that run at a site: summarize, inspect, predict, audit, keygen, sign."""
+"""The commands that run at a site: summarize, join, inspect, predict, audit, keygen, sign."""
 
 from __future__ import annotations
 
@@ -244,6 +244,72 @@ def _warn_of_unmatched(
         console.note(
             f"warning: {sentence}. If the site cannot have such records, say --absent to summarize"
         )
+
+
+@app.command(
+    epilog="Example: gcfcp join part-*.gcfcp --client hospital-a --delta 250 -o hospital-a.gcfcp"
+)
+def join(
+    parts: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PART...",
+            help="Summaries of disjoint parts of this site's records, made with the site's name "
+            "and without --min-count and --epsilon.",
+        ),
+    ],
+    client: Client,
+    output: Output,
+    delta: Annotated[
+        float | None,
+        typer.Option(
+            help="How fine the result is. The errors of the parts count in it, so that the parts "
+            "must be finer; by default it is half of the smallest delta of the parts."
+        ),
+    ] = None,
+    min_count: MinCount = 1,
+    by: Annotated[
+        Cells | None,
+        typer.Option(
+            metavar="CELLS",
+            help="What the result describes: atom or group. By default it is what the parts "
+            "describe, and group if --min-count is above 1 or --shape is given.",
+        ),
+    ] = None,
+    shape: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="A shape to subtract from the scores by group."),
+    ] = None,
+    epsilon: Epsilon = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Make one summary of this site from summaries of parts of its records.
+
+    The parts stay at the site, and the result leaves it. It counts as one client. Use gcfcp merge
+    for the summaries of several sites.
+    """
+    import gcfcp
+
+    inputs.check_output(output, force, as_json)
+    found = inputs.load_parts(parts)
+    cells = _cells(by, min_count, shape, None, None)
+    made = gcfcp.join(
+        found,
+        client,
+        delta=delta,
+        min_count=min_count,
+        by=cells if cells == "group" and found[0].grid is None else by and by.value,
+        shape=shape,
+        epsilon=epsilon,
+        names=[inputs.name_of(path) for path in parts],
+    )
+    inputs.write(output, made.to_bytes(), force)
+    if as_json:
+        console.show_json({"file": output, "parts": len(parts), **asdict(made.disclosure)})
+        return
+    for line in f"{len(parts)} parts with {made.n:,} records; {made.disclosure}".splitlines():
+        console.note(line)
 
 
 def _finish(

@@ -76,6 +76,25 @@ class DigestBuilder:
         self._compressed = 0
         self._levels: list[list[TDigest]] = []
 
+    @classmethod
+    def from_digests(
+        cls,
+        digests: Sequence[TDigest],
+        delta: float = 250,
+        representative: Representative = "mean",
+        min_count: float = 1,
+        limit: float | None = None,
+    ) -> DigestBuilder:
+        """A builder that has seen the values behind these digests of counts, and no others.
+
+        Its digest is the same in any order of the digests, because all of them are compressed at
+        once. It inherits the sum of their errors.
+        """
+        made = cls(delta, representative, min_count, limit)
+        made._compressed = int(sum(d.total for d in digests))
+        made._levels = [list(digests)]
+        return made
+
     @property
     def count(self) -> int:
         """How many values have been added."""

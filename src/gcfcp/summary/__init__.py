@@ -7,6 +7,7 @@
 | `withheld`   | the same for atoms: which records are not described           |
 | `counts`     | counts on a public grid: one vector, and the sum of sites     |
 | `noisy`      | the same counts with noise, for differential privacy          |
+| `joining`    | parts of one site's records become the summary of the site    |
 | `summary`    | `ClientSummary`: the summary itself, and what must hold in it |
 | `disclosure` | what a summary tells about the records behind it              |
 | `layout`     | the bytes of a summary                                        |
@@ -42,6 +43,7 @@ from gcfcp.summary.counts import (
     with_min_count,
 )
 from gcfcp.summary.disclosure import Disclosure, hidden_groups
+from gcfcp.summary.joining import finer, joined, usual_delta
 from gcfcp.summary.summary import BY, ClientSummary
 
 __all__ = [
@@ -57,8 +59,10 @@ __all__ = [
     "certain_groups",
     "counted",
     "counts_of",
+    "finer",
     "held_out",
     "hidden_groups",
+    "joined",
     "places_of",
     "possible_cells",
     "possible_groups",
@@ -70,5 +74,6 @@ __all__ = [
     "small_combinations",
     "summarize",
     "summary_from_counts",
+    "usual_delta",
     "with_min_count",
 ]

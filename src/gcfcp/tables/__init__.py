@@ -15,25 +15,43 @@ batches, so it may be larger than memory.
 | `unmatched`   | says why a group has none of the records                   |
 """
 
-from gcfcp.tables.audits import audit_table
-from gcfcp.tables.files import Table, open_table
-from gcfcp.tables.passes import Progress, Rows
-from gcfcp.tables.predictions import predict_table
+from gcfcp.tables.audits import audit_table, count_part, publish_for, scoring_to_audit
+from gcfcp.tables.files import Table, open_table, require_columns
+from gcfcp.tables.passes import Batch, Pass, Progress, Rows, Source, scan, unmatched_groups
+from gcfcp.tables.predictions import (
+    predict_table,
+    predicted,
+    refuse_clash,
+    scoring_to_predict,
+)
 from gcfcp.tables.scoring import SCORES, Scoring, scoring, scoring_for
-from gcfcp.tables.summaries import summarize_table
+from gcfcp.tables.summaries import summarize_part, summarize_table
 from gcfcp.tables.unmatched import explain_unmatched
 
 __all__ = [
     "SCORES",
+    "Batch",
+    "Pass",
     "Progress",
     "Rows",
     "Scoring",
+    "Source",
     "Table",
     "audit_table",
+    "count_part",
     "explain_unmatched",
     "open_table",
     "predict_table",
+    "predicted",
+    "publish_for",
+    "refuse_clash",
+    "require_columns",
+    "scan",
     "scoring",
     "scoring_for",
+    "scoring_to_audit",
+    "scoring_to_predict",
+    "summarize_part",
     "summarize_table",
+    "unmatched_groups",
 ]

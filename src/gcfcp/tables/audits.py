@@ -15,7 +15,7 @@ from gcfcp.audit import Audit, Counts, count, publish
 from gcfcp.errors import GCFCPWarning
 from gcfcp.prediction import Predictor
 from gcfcp.tables.files import Table
-from gcfcp.tables.passes import Batch, Progress, Rows, batches
+from gcfcp.tables.passes import Batch, Pass, Progress, Rows, Source, scan
 from gcfcp.tables.scoring import SCORE_COLUMN, Scoring, labels_of, scoring_for
 
 
@@ -46,13 +46,35 @@ def audit_table(
 
     Returns the audit, and how many rows were read and left out.
     """
-    by = _scoring_to_audit(table, predictor)
+    by = scoring_to_audit(table, predictor)
+    found = Pass()
+    counts = count_part(table, by, predictor, client, found, missing, rng, progress)
+    found.end(table.name, missing)
+    assert counts is not None  # `Pass.end` raises an error if there is no row to count.
+    audit = publish_for(predictor, counts, client, min_count, round, date)
+    return audit, found.rows
+
+
+def count_part(
+    table: Source,
+    by: Scoring,
+    predictor: Predictor,
+    client: str,
+    found: Pass,
+    missing: str,
+    rng: Generator | None,
+    progress: Progress | None = None,
+) -> Counts | None:
+    """Count a table, or a part of one; None if it has no rows. Counts of parts add up.
+
+    by: Which columns are audited; see `scoring_to_audit`.
+    found: What the pass has found is left here, for whoever judges it.
+    """
     columns = by.columns if by.kind == "column" and not by.labels else ("y", *by.columns)
     types = by.types() | _y_type(by)
     site = client if predictor.groups.sites else None
     counts: Counts | None = None
-    rows = Rows()
-    for batch in batches(table, predictor.groups, columns, types, missing, progress, site=site):
+    for batch in scan(table, predictor.groups, columns, types, missing, progress, (), site, found):
         with batch.located():
             covered, size = _coverage(predictor, by, batch, rng)
             limits = _thresholds(predictor, batch)
@@ -65,9 +87,19 @@ def audit_table(
             thresholds=limits,
         )
         counts = more if counts is None else counts + more
-        rows = batch.rows
-    assert counts is not None  # `batches` raises an error if there is no row to count.
-    found = publish(
+    return counts
+
+
+def publish_for(
+    predictor: Predictor,
+    counts: Counts,
+    client: str,
+    min_count: int,
+    round: str | None,
+    date: str | None,
+) -> Audit:
+    """The audit of this predictor from all counts of a client."""
+    return publish(
         counts,
         groups=predictor.groups,
         client=client,
@@ -79,7 +111,6 @@ def audit_table(
         round=round,
         date=date,
     )
-    return found, rows
 
 
 def _thresholds(predictor: Predictor, batch: Batch) -> Floats:
@@ -96,7 +127,7 @@ def _y_type(by: Scoring) -> dict[str, Any]:
     return {"y": pl.String} if by.labels else {}
 
 
-def _scoring_to_audit(table: Table, predictor: Predictor) -> Scoring:
+def scoring_to_audit(table: Source, predictor: Predictor) -> Scoring:
     """Which columns are audited.
 
     A score that is only known by its name needs either the scores of all labels (`score_<label>`)

@@ -100,12 +100,24 @@ class Table:
 
         hint: What else to say of a missing column, given the columns that there are.
         """
-        missing = [c for c in columns if c not in self.columns]
-        if missing:
-            more = "" if hint is None else hint(missing[0], self.columns)
-            raise GCFCPError(
-                f"{self.name} has no column {listed(missing)}; it has {listed(self.columns)}{more}"
-            )
+        require_columns(self.name, self.columns, columns, hint)
+
+
+def require_columns(
+    name: str,
+    there: tuple[str, ...],
+    wanted: tuple[str, ...],
+    hint: Callable[[str, Iterable[str]], str] | None = None,
+) -> None:
+    """Raise a GCFCPError that names the missing columns if some of the wanted are not there.
+
+    name: What the message calls the table.
+    hint: What else to say of a missing column, given the columns that there are.
+    """
+    missing = [c for c in wanted if c not in there]
+    if missing:
+        more = "" if hint is None else hint(missing[0], there)
+        raise GCFCPError(f"{name} has no column {listed(missing)}; it has {listed(there)}{more}")
 
 
 @contextmanager

@@ -4,6 +4,9 @@ A record has no score if a value that the score needs is missing (null or NaN). 
 records are an error, which says how many there are and where the first one is; with "drop" they are
 left out. They are counted in both cases. The columns that the conditions of the groups use
 (`Groups.columns`) are read in the same pass.
+
+A pass may also go over a part of a table only, such as a partition of a cluster (`scan`). What it
+has found (`Pass`) is then judged where all parts come together.
 """
 
 from __future__ import annotations
@@ -11,10 +14,10 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -22,7 +25,6 @@ from gcfcp import checks
 from gcfcp.arrays import Bools
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import Groups
-from gcfcp.tables.files import Table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -71,8 +73,59 @@ class Batch:
             raise GCFCPError(f"{where}: {text}") from None
 
 
+class Source(Protocol):
+    """Where the rows of a pass come from: a `Table`, or a part of something larger."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it has."""
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows it has, if that is known beforehand."""
+
+    def batches(self, columns: tuple[str, ...], types: dict[str, Any]) -> Iterator[pl.DataFrame]:
+        """Yield these columns, some rows at a time; see `Table.batches`."""
+
+    def require(
+        self,
+        columns: tuple[str, ...],
+        hint: Callable[[str, Iterable[str]], str] | None = None,
+    ) -> None:
+        """Raise a GCFCPError that names the missing columns; see `Table.require`."""
+
+
+@dataclass
+class Pass:
+    """What a pass has found so far. It changes with every batch, because it follows a stream."""
+
+    rows: Rows = field(default_factory=Rows)
+    seen: Bools = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))  # Groups with rows.
+    first: tuple[int, str] | None = None  # The first row (from 0) with a gap, and its column.
+    said: list[str] = field(default_factory=list)  # What the groups warned of.
+
+    def end(self, name: str, missing: str, where: str = "", drop: str = "--missing drop") -> None:
+        """Raise the error that these findings ask for, or give the warning.
+
+        - `name`: What messages call the table.
+        - `where`: What stands behind the number of the first row, such as " of partition 3".
+        - `drop`: How a user asks to leave rows out.
+        """
+        if self.first is not None and missing == "error":
+            raise _missing_values(name, self.rows, *self.first, where, drop)
+        if not self.rows.used:
+            raise _nothing_left(name, self.rows)
+        if self.said:
+            more = f" (and in {len(self.said) - 1} more batches)" if len(self.said) > 1 else ""
+            warnings.warn(f"{name}: {self.said[0]}{more}", GCFCPWarning, stacklevel=4)
+
+
 def batches(
-    table: Table,
+    table: Source,
     groups: Groups,
     columns: tuple[str, ...],
     types: dict[str, Any],
@@ -94,42 +147,59 @@ def batches(
     also: More columns to read; their values may be missing.
     site: The site of all records, which groups with sites need and other groups do not take.
     """
+    found = Pass()
+    yield from scan(table, groups, columns, types, missing, progress, also, site, found)
+    found.end(table.name, missing)
+
+
+def scan(
+    table: Source,
+    groups: Groups,
+    columns: tuple[str, ...],
+    types: dict[str, Any],
+    missing: str,
+    progress: Progress | None,
+    also: tuple[str, ...],
+    site: str | None,
+    found: Pass,
+) -> Iterator[Batch]:
+    """The same, of what may be a part of a table: whoever calls it judges what is `found`."""
     checks.choice("missing", missing, "error", "drop")
     table.require(groups.columns, groups.quoting_hint)
     # If no column is needed, the first one is read all the same: a frame without columns would
     # have no rows to count.
     wanted = tuple(dict.fromkeys((*columns, *groups.columns, *also))) or table.columns[:1]
-    rows, seen = Rows(), np.zeros(len(groups), dtype=np.bool_)
-    first: tuple[int, str] | None = None
-    said: list[str] = []
+    found.seen = np.zeros(len(groups), dtype=np.bool_)
     for frame in table.batches(wanted, types):
+        rows = found.rows
         gaps, column = _gaps(frame, columns)
-        if gaps is not None and first is None:
-            first = rows.read + int(gaps.arg_max() or 0), column
+        if gaps is not None and found.first is None:
+            found.first = rows.read + int(gaps.arg_max() or 0), column
         lost = 0 if gaps is None else int(gaps.sum())
         start, rows = rows.read, Rows(rows.read + len(frame), rows.dropped + lost)
+        found.rows = rows
         if progress is not None:
             progress(rows.read, table.rows)
-        if first is not None and missing == "error":
+        if found.first is not None and missing == "error":
             continue  # The error is certain, and the other rows are only counted.
         complete = frame if gaps is None else frame.filter(~gaps)
         try:
             membership, warned = _membership(groups, complete, site)
         except GCFCPError as error:
             raise GCFCPError(f"{table.name}: {error}") from None
-        said += warned
-        seen |= membership.any(axis=0)
-        empty = tuple(name for name, any_ in zip(groups.others, seen, strict=False) if not any_)
-        rows = replace(rows, unmatched=empty)
+        found.said += warned
+        found.seen |= membership.any(axis=0)
+        found.rows = rows = replace(rows, unmatched=unmatched_groups(groups, found.seen))
         where = f"{table.name}, rows {start + 1:,} to {rows.read:,}" if start else table.name
         yield Batch(complete, membership, rows, where, None if lost else start)
-    if first is not None and missing == "error":
-        raise _missing_values(table, rows, *first)
-    if not rows.used:
-        raise _nothing_left(table, rows)
-    if said:
-        more = f" (and in {len(said) - 1} more batches)" if len(said) > 1 else ""
-        warnings.warn(f"{table.name}: {said[0]}{more}", GCFCPWarning, stacklevel=3)
+
+
+def unmatched_groups(groups: Groups, seen: Bools) -> tuple[str, ...]:
+    """The groups, sites apart, that no record belongs to.
+
+    - `seen`: Which groups have a record, (G,).
+    """
+    return tuple(name for name, any_ in zip(groups.others, seen, strict=False) if not any_)
 
 
 def _membership(groups: Groups, frame: pl.DataFrame, site: str | None) -> tuple[Bools, list[str]]:
@@ -140,23 +210,25 @@ def _membership(groups: Groups, frame: pl.DataFrame, site: str | None) -> tuple[
     return membership, [str(w.message) for w in caught]
 
 
-def _missing_values(table: Table, rows: Rows, row: int, column: str) -> GCFCPError:
+def _missing_values(
+    name: str, rows: Rows, row: int, column: str, where: str, drop: str
+) -> GCFCPError:
     """The error for a table with missing values, of which the first is at `row` (from 0)."""
     return GCFCPError(
-        f"{table.name}: {rows.dropped:,} of {rows.read:,} rows have a missing value where the "
-        f"score needs one, and the first is in column {column!r} of row {row + 1:,}: fill them in, "
-        "or leave these rows out (--missing drop)"
+        f"{name}: {rows.dropped:,} of {rows.read:,} rows have a missing value where the score "
+        f"needs one, and the first is in column {column!r} of row {row + 1:,}{where}: fill them "
+        f"in, or leave these rows out ({drop})"
     )
 
 
-def _nothing_left(table: Table, rows: Rows) -> GCFCPError:
+def _nothing_left(name: str, rows: Rows) -> GCFCPError:
     """The error for a table that has no complete record."""
     if rows.read:
         return GCFCPError(
-            f"{table.name} has no rows left to work with: all {rows.read:,} have a missing value "
-            "where the score needs one"
+            f"{name} has no rows left to work with: all {rows.read:,} have a missing value where "
+            "the score needs one"
         )
-    return GCFCPError(f"{table.name} has no rows to work with: the table is empty")
+    return GCFCPError(f"{name} has no rows to work with: the table is empty")
 
 
 def _gaps(frame: pl.DataFrame, columns: tuple[str, ...]) -> tuple[pl.Series | None, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from os import PathLike, fspath
 from pathlib import Path
@@ -20,7 +20,7 @@ from gcfcp import files
 from gcfcp.errors import GCFCPError
 from gcfcp.prediction import Predictor
 from gcfcp.tables.files import Table
-from gcfcp.tables.passes import Batch, Progress, Rows, batches
+from gcfcp.tables.passes import Batch, Progress, Rows, Source, batches
 from gcfcp.tables.scoring import Scoring, scoring_for
 
 if TYPE_CHECKING:
@@ -63,6 +63,24 @@ def predict_table(
     """
     import polars as pl
 
+    by = scoring_to_predict(table, predictor)
+    table.require(keep)
+    types = {c: t for c, t in by.types().items() if c in by.columns}
+    rows = Rows()
+    with _writer(output, overwrite, escape_formulas) as write:
+        for batch in batches(
+            table, predictor.groups, by.columns, types, missing, progress, keep, site
+        ):
+            with batch.located():
+                columns = predicted(predictor, by, batch, rng)
+            refuse_clash(columns, keep)
+            write(pl.DataFrame({**{name: batch.frame[name] for name in keep}, **columns}))
+            rows = batch.rows
+    return rows
+
+
+def scoring_to_predict(table: Source, predictor: Predictor) -> Scoring:
+    """Which columns are predicted from."""
     by = scoring_for(table, predictor.score)
     if "y" in predictor.groups.columns:
         raise GCFCPError(
@@ -75,26 +93,19 @@ def predict_table(
             f"score {by.score!r} is only known by its name, so {table.name} needs the score of "
             "every label, in columns score_<label>"
         )
-    table.require(keep)
-    types = {c: t for c, t in by.types().items() if c in by.columns}
-    rows = Rows()
-    with _writer(output, overwrite, escape_formulas) as write:
-        for batch in batches(
-            table, predictor.groups, by.columns, types, missing, progress, keep, site
-        ):
-            with batch.located():
-                columns = _predicted(predictor, by, batch, rng)
-            if clash := columns.keys() & set(keep):
-                raise GCFCPError(
-                    f"column {min(clash)!r} cannot be kept, because the output has a column of its "
-                    "own with this name: rename it in the table"
-                )
-            write(pl.DataFrame({**{name: batch.frame[name] for name in keep}, **columns}))
-            rows = batch.rows
-    return rows
+    return by
 
 
-def _predicted(
+def refuse_clash(columns: Iterable[str], keep: Iterable[str]) -> None:
+    """Raise an error if a column to keep has the name of a column that is added."""
+    if clash := set(columns) & set(keep):
+        raise GCFCPError(
+            f"column {min(clash)!r} cannot be kept, because the output has a column of its own "
+            "with this name: rename it in the table"
+        )
+
+
+def predicted(
     predictor: Predictor, by: Scoring, batch: Batch, rng: Generator | None
 ) -> dict[str, Any]:
     """The output columns of one batch, by name."""

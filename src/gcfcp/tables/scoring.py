@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from gcfcp import scores
 from gcfcp.arrays import Floats, Ints
 from gcfcp.errors import GCFCPError
-from gcfcp.tables.files import Table, listed
+from gcfcp.tables.files import listed
+from gcfcp.tables.passes import Source
 
 if TYPE_CHECKING:
     import polars as pl
@@ -99,7 +100,7 @@ class Scoring:
         return found
 
 
-def scoring(table: Table, name: str | None = None, **parameters: Any) -> Scoring:
+def scoring(table: Source, name: str | None = None, **parameters: Any) -> Scoring:
     """The scoring of a table for a score that is given by its name.
 
     table: The table whose columns are to be scored.
@@ -116,7 +117,7 @@ def scoring(table: Table, name: str | None = None, **parameters: Any) -> Scoring
     return scoring_for(table, scores.from_name(name, parameters))
 
 
-def scoring_for(table: Table, score: Any) -> Scoring:
+def scoring_for(table: Source, score: Any) -> Scoring:
     """The scoring of a table for a score that is given as a value, such as a predictor's score.
 
     score: A score of `gcfcp.scores`, or the name of a score that is computed elsewhere. Such a
@@ -143,7 +144,7 @@ def scoring_for(table: Table, score: Any) -> Scoring:
     return found
 
 
-def _refuse_other_labels(table: Table, labels: tuple[str, ...], classes: Any) -> None:
+def _refuse_other_labels(table: Source, labels: tuple[str, ...], classes: Any) -> None:
     """Raise an error if the labels of a table are not those of the predictor's model."""
     if classes is not None and tuple(map(str, classes)) != labels:
         raise GCFCPError(
@@ -152,7 +153,7 @@ def _refuse_other_labels(table: Table, labels: tuple[str, ...], classes: Any) ->
         )
 
 
-def _guess(table: Table) -> str:
+def _guess(table: Source) -> str:
     """The name of the one score that the columns allow."""
     present = set(table.columns)
     choices = {
@@ -175,7 +176,7 @@ def _guess(table: Table) -> str:
     )
 
 
-def labels_of(table: Table, prefix: str) -> tuple[str, ...]:
+def labels_of(table: Source, prefix: str) -> tuple[str, ...]:
     """The ends of the names of all columns that start with `prefix`, in the order of labels."""
     labels = [c.removeprefix(prefix) for c in table.columns if c.startswith(prefix) and c != prefix]
     if all(_is_whole(label) for label in labels):

@@ -12,6 +12,7 @@ buffers, whatever the size of the table. benchmarks/ measures both.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from gcfcp.summary import (
     refuse_sources,
 )
 from gcfcp.tables.files import Table
-from gcfcp.tables.passes import Progress, Rows, batches
+from gcfcp.tables.passes import Pass, Progress, Rows, Source, scan
 from gcfcp.tables.scoring import Scoring
 
 EXACT_ROWS = 2**24
@@ -66,15 +67,58 @@ def summarize_table(
     Returns one summary, or the shape part and the level part with `holdout`, and how many rows were
     read and left out.
     """
-    columns = by.columns if by.kind == "column" else ("y", *by.columns)
-    groups = making.groups
-    site = making.client if groups.sites else None
+    found = Pass()
+    makings = [making] if holdout is None else [making.for_shape(), making]
+    parts = _held(table, by, makings, found, missing, rng, holdout, holdout_rng, progress)
+    found.end(table.name, missing)
+    if holdout is not None:
+        refuse_empty(parts[1].empty, parts[0].empty, holdout)
+    return tuple(part.summary() for part in parts), found.rows
+
+
+def summarize_part(
+    part: Source,
+    by: Scoring,
+    makings: Sequence[Making],
+    found: Pass,
+    *,
+    missing: str = "error",
+    rng: Generator | None = None,
+    holdout: float | None = None,
+    holdout_rng: Generator | None = None,
+) -> tuple[ClientSummary | None, ...]:
+    """Summarise a part of a site's records, such as a partition of a cluster.
+
+    Nothing is judged that depends on other parts: what the pass has found is left in `found`, and a
+    summary that would have no records is None.
+
+    makings: How the summary is made; with `holdout` that of the shape part comes first.
+    """
+    parts = _held(part, by, makings, found, missing, rng, holdout, holdout_rng, None)
+    return tuple(None if held.empty else held.summary() for held in parts)
+
+
+def _held(
+    table: Source,
+    by: Scoring,
+    makings: Sequence[Making],
+    found: Pass,
+    missing: str,
+    rng: Generator | None,
+    holdout: float | None,
+    holdout_rng: Generator | None,
+    progress: Progress | None,
+) -> list[_Held]:
+    """The scores of a table, divided into the shape part and the level part with `holdout`."""
+    making = makings[-1]
     if holdout is not None:
         making.refuse_holdout()
-    makings = [making] if holdout is None else [making.for_shape(), making]
+    columns = by.columns if by.kind == "column" else ("y", *by.columns)
+    site = making.client if making.groups.sites else None
     parts = [_Held(how) for how in makings]
-    rows = Rows()
-    for batch in batches(table, groups, columns, by.types(), missing, progress, site=site):
+    for batch in scan(
+        table, making.groups, columns, by.types(), missing, progress, (), site, found
+    ):
         with batch.located():
             making.refuse_absent(batch.membership)
             values = by.of(batch.frame, rng)
@@ -84,10 +128,7 @@ def summarize_table(
                 held = held_out(len(values), holdout, holdout_rng)
                 parts[0].add(values[held], batch.membership[held])
                 parts[1].add(values[~held], batch.membership[~held])
-        rows = batch.rows
-    if holdout is not None:
-        refuse_empty(parts[1].empty, parts[0].empty, holdout)
-    return tuple(part.summary() for part in parts), rows
+    return parts
 
 
 class _Held:

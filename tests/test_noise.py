@@ -24,10 +24,7 @@ from gcfcp.calibration.noisy import (
 from gcfcp.noise import (
     Noise,
     imitated,
-    noise_of_sum,
-    noisy_sites,
     scale_of,
-    share_of_noise,
     variance_of,
     with_noise,
 )
@@ -43,7 +40,7 @@ from gcfcp.rounds import (
     question_of,
     spent,
 )
-from gcfcp.summary import Making, counts_of, places_of, sensitivity_of, summary_from_counts
+from gcfcp.summary import counts_of, sensitivity_of
 
 pytest.importorskip("opendp", reason="noise needs OpenDP (extra dp)")
 
@@ -476,43 +473,6 @@ def test_noisy_summaries_add_up_with_their_noise():
     assert [r.threshold for r in one.atoms] == [r.threshold for r in two.atoms]
     with pytest.raises(GCFCPError, match="only if all sites add noise"):
         add([parts[0], site("z", 50, epsilon=None)])
-
-
-def test_sites_that_are_summed_share_the_noise_of_few():
-    sites = [f"s{k}" for k in range(5)]
-    assert noisy_sites(sites, 0) == ("s0",)
-    assert noisy_sites(sites, 2) == ("s0", "s1", "s2")
-    with pytest.raises(GCFCPError, match="at least one site must be honest"):
-        noisy_sites(sites, 5)
-    one = Noise.of(1.0, 3)
-    places = places_of(GROUPS, GRID, "group") - 1
-    total = np.zeros(places, dtype=np.int64)
-    exact = np.zeros(places + 1, dtype=np.int64)
-    for k, name in enumerate(sites):
-        exact += counts_of(site(name, 800, k, epsilon=None, by="group"))
-        total += share_of_noise(places, one, 3, name, sites, unreliable=1)
-    assert total.any()
-    assert not share_of_noise(places, one, 3, "s4", sites, 1).any()
-    law = noise_of_sum(1.0, 3, sites, sites, 1)
-    assert law.terms == ((3.0, 2),)
-    assert noise_of_sum(1.0, 3, sites[1:], sites, 1).terms == ((3.0, 1),)
-    with pytest.raises(GCFCPError, match="protects nothing"):
-        noise_of_sum(1.0, 3, sites[2:], sites, 1)
-    exact[1:] += total
-    making = Making(GROUPS, "total", grid=GRID, by="group", score="residual")
-    whole = summary_from_counts(exact, making, sites, law)
-    assert ClientSummary.from_bytes(whole.to_bytes()) == whole
-    assert whole.noise == law
-    made = calibrate([whole], 0.1, aggregates=["total"])
-    assert made.guarantee[0].certified_status == PROVED
-    assert np.isfinite([r.threshold for r in made.atoms]).all()
-
-
-def test_the_sum_of_shares_has_the_noise_of_u_plus_one_sites():
-    places, one = 4000, Noise.of(0.5, 1)
-    sites = ["a", "b", "c", "d"]
-    total = sum(share_of_noise(places, one, 1, name, sites, 1) for name in sites)
-    assert total.var() == pytest.approx(2 * variance_of(2.0), rel=0.15)
 
 
 # --- a budget at the site ------------------------------------------------------------------------

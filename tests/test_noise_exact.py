@@ -74,7 +74,7 @@ def test_no_shift_of_the_records_breaks_the_promise(times):
     alpha, epsilon, counts = PROFILES[0]
     counts = times * np.array(counts)
     lowest = exact(alpha, epsilon, counts, 1)
-    for _ in range(60):
+    for _ in range(40):
         moved = counts.copy()
         i, j = rng.choice(len(counts), 2, replace=False)
         step = min(int(rng.integers(1, 12 * times)), moved[i])

@@ -59,13 +59,13 @@ LONGEST = 8.0
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 10.0)
 RECORDS = (200, 1000, 5000, 20_000)
 SITES = (1, 10)
-CELLS = (16, 32)
+CELLS = (8, 16, 32)
 PARTS = ("grid", "noise", "together", "compared", "federations")
 WAYS = (
     "every score",
     "min_count 10",
     "sum alone",
-    "sum and epsilon 1, u = 1",
+    "sum and epsilon 1, two add noise",
     "epsilon 1 at each site",
 )
 GRID_CELLS = (32, 64, 128, 256, 1024)
@@ -237,13 +237,13 @@ def _noise_row(
 
 
 def together_part(runs: int) -> list[dict[str, Any]]:
-    """10 sites of 1,000 records whose sum alone is seen: 0, 1, 3 and 10 sites add noise."""
+    """10 sites of 1,000 records whose sum alone is seen: 0, 1, 2, 3 and 10 sites add noise."""
     rng = np.random.default_rng([2026, 3, 10])
     world = World.drawn(4, 10, rng)
     pi, before = np.full(10, 0.1), earlier(world, rng)
     grid = Grid.near(before, 32, low=0, high=LONGEST)
     rows = []
-    for noisy in (0, 1, 3, 10):
+    for noisy in (0, 1, 2, 3, 10):
         found = []
         for run in range(runs):
             draw = np.random.default_rng([2026, 5, run])
@@ -280,7 +280,7 @@ def compared_part(runs: int) -> list[dict[str, Any]]:
         if way == "epsilon 1 at each site":
             return summaries(world, sizes, draw, 1.0, grid=grid)
         whole = gcfcp.add(summaries(world, sizes, draw, grid=grid), "sum")
-        noise = {"sum alone": 0, "sum and epsilon 1, u = 1": 2}[way]
+        noise = {"sum alone": 0, "sum and epsilon 1, two add noise": 2}[way]
         return [noisy_summary(whole, 1.0, draw, noise) if noise else whole]
 
     rows = []
@@ -440,9 +440,9 @@ def page(found: dict[str, Any]) -> str:
             "## Noise",
             "",
             f"5 overlapping groups by atom, rule max, alpha 0.1, {rows[0]['runs']} runs, the "
-            f"better of {' and '.join(map(str, CELLS))} cells near last quarter's thresholds in "
-            "each place. Mean length, with noise as a multiple of that without on the same grid, "
-            "and the lowest mean coverage of a group. An infinite interval has the length "
+            f"best of {CELLS[0]}, {CELLS[1]} and {CELLS[2]} cells near last quarter's thresholds "
+            "in each place. Mean length, with noise as a multiple of that without on the same "
+            "grid, and the lowest mean coverage of a group. An infinite interval has the length "
             f"{2 * LONGEST:g}.",
             "",
             *_table(
@@ -454,8 +454,8 @@ def page(found: dict[str, Any]) -> str:
         lines += [
             "## Only the sum is seen",
             "",
-            f"10 sites of 1,000 records, epsilon 1, 32 cells, {rows[0]['runs']} runs. u + 1 sites "
-            "add noise; 10 is every site.",
+            f"10 sites of 1,000 records, epsilon 1, 32 cells, {rows[0]['runs']} runs. 1 + "
+            "dishonest + spare sites add noise; 10 is every site.",
             "",
             *_table(
                 ["sites that add noise", "lowest coverage", "size"],
@@ -521,7 +521,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure the parts that are asked for, and write privacy.json and privacy.md."""
     parser = argparse.ArgumentParser(prog="python -m experiments.privacy")
     parser.add_argument("--part", action="append", choices=PARTS)
-    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--federations", type=int, default=2000)
     parser.add_argument("--seconds", type=float, default=3600, help="for the first round of these")
     parser.add_argument("-o", "--output", type=Path, required=True)

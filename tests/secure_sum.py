@@ -27,6 +27,8 @@ class Federation:
     known: signatures.KnownKeys | None = None
     threshold: int | None = None
     rules: secure.Rules = field(default_factory=secure.Rules)
+    noisy: int = 0  # How many sites add noise,
+    needed: int = 0  # and how many of these must be in the sum.
     lost: Mapping[str, Collection[str]] = field(default_factory=dict)  # By step.
     states: dict[str, secure.State] = field(default_factory=dict)
     sent: dict[tuple[str, str], bytes] = field(default_factory=dict)  # By step and site.
@@ -63,7 +65,8 @@ class Federation:
 
     def begin(self) -> secure.Begin:
         length = len(next(iter(self.vectors.values())))
-        return secure.begin(b"counts", length, signed=self.known is not None)
+        signed = self.known is not None
+        return secure.begin(b"counts", length, signed=signed, noisy=self.noisy, needed=self.needed)
 
     def until(self, last: str) -> None:
         """Make all steps up to and including `last`, as an honest server does."""

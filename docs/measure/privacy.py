@@ -16,7 +16,7 @@ COLOURS = {
     "every score": INK,
     "min_count 10": ORANGE,
     "sum alone": BLUE,
-    "sum and epsilon 1, u = 1": GREEN,
+    "sum and epsilon 1, two add noise": GREEN,
     "epsilon 1 at each site": PINK,
 }
 

@@ -17,14 +17,18 @@ whether it is counted in n.
 the operating system. There is no seed. What the server draws to learn the law (`imitated`) comes
 from a seed and protects nothing.
 
-**Noise that several sites share.** Where only the sum of K sites is seen, the sum needs the noise
-of one site. Discrete Laplace noise can be divided into K equal shares, each the difference of two
-negative binomial variables of order 1/K. No maintained library draws these from secure bits, so
-that shares are not divided here but dealt out (`share_of_noise`): it is agreed that at most u of
-the sites leave, or tell the server their noise. Then the first u + 1 sites each add the whole
-noise, and the others add none. At least one of these u + 1 is honest and stays, and his noise
-protects the records of all. The sum has u + 1 times the variance of one; if no site is mistrusted
-or lost (u = 0), it has exactly the noise of one.
+**Noise of a sum.** Where only the sum of K sites is seen, the sum needs the noise of one site.
+Discrete Laplace noise can be divided into K equal shares, each the difference of two negative
+binomial variables of order 1/K. No maintained library draws these from secure bits, so that the
+noise is not divided here but dealt out (`Makers`): some sites each add the whole noise, and the
+others add none. Of d sites that may tell others their noise, and of a server that decides who is
+lost, two numbers follow:
+
+- At least 1 + d sites that add noise must be in the sum. Then one of them is honest, and its noise
+  protects the records of all. Sites reveal nothing for any other sum (`gcfcp.secure`).
+- Each spare site that adds noise as well may be lost, and the sum still be made.
+
+The sum has between 1 + d and 1 + d + spare times the variance of one.
 
 Cost: some 20 microseconds for each count.
 """
@@ -188,49 +192,29 @@ def with_noise(counts: Ints, scale: float, sensitivity: int, epsilon: float) -> 
     return np.array(release(counts.tolist()), dtype=np.int64)
 
 
-def share_of_noise(
-    places: int, noise: Noise, sensitivity: int, site: str, sites: Iterable[str], unreliable: int
-) -> Ints:
-    """What one site adds to its vector, where only the sum of all sites is seen; see the module.
+@dataclass(frozen=True)
+class Makers:
+    """Which sites add noise to a sum, in which every site counts but few of them are needed.
 
-    - `places`: The length of the vector. The place of n is the caller's to leave out.
-    - `noise`, `sensitivity`: `Noise.of(epsilon, sensitivity)`.
-    - `site`, `sites`: The name of this site, and those of all sites.
-    - `unreliable`: u, how many of the sites at most leave, or tell the server their noise.
+    The sites are taken in the order of their names on the roster of the sum.
     """
-    if site not in noisy_sites(sites, unreliable):
-        return np.zeros(places, dtype=np.int64)
-    zeros = np.zeros(places, dtype=np.int64)
-    return with_noise(zeros, noise.scale, sensitivity, noise.epsilon)
 
+    dishonest: int = 1  # How many sites may tell others their noise.
+    spare: int = 0  # How many of the sites that add noise may be lost.
 
-def noisy_sites(sites: Iterable[str], unreliable: int) -> tuple[str, ...]:
-    """The sites that add noise: the first u + 1 in the order of their names."""
-    names = sorted(set(sites))
-    u = checks.whole("unreliable", unreliable, 0)
-    if u >= len(names):
-        raise GCFCPError(
-            f"unreliable={u} of {len(names)} sites leaves nobody whose noise is certain: at least "
-            "one site must be honest and stay"
-        )
-    return tuple(names[: u + 1])
+    def __post_init__(self) -> None:
+        checks.whole("dishonest", self.dishonest, 0)
+        checks.whole("spare", self.spare, 0)
 
+    @property
+    def number(self) -> int:
+        """How many sites add noise: the first ones."""
+        return self.needed + self.spare
 
-def noise_of_sum(
-    epsilon: float, sensitivity: int, present: Iterable[str], sites: Iterable[str], unreliable: int
-) -> Noise:
-    """The law of the noise in the sum, for the server.
-
-    - `present`: The sites whose vectors are in the sum. If none of those that add noise is left,
-      it is an error: then nothing is protected.
-    """
-    added = set(noisy_sites(sites, unreliable)) & set(present)
-    if not added:
-        raise GCFCPError(
-            "no site that adds noise is in the sum, so that it protects nothing: begin again, and "
-            "allow for more unreliable sites"
-        )
-    return Noise.of(epsilon, sensitivity, len(added))
+    @property
+    def needed(self) -> int:
+        """How many of these must be in the sum."""
+        return 1 + self.dishonest
 
 
 # --- the law --------------------------------------------------------------------------------------

@@ -7,31 +7,47 @@ to e_j, and S that of all cells, the one of +inf included, the noise of Z(e_j) i
 
     E_j = alpha' S_j - (1 - alpha') (S - S_j).
 
-**The charge.** Let q_1, ..., q_B be numbers with P(E_j > q_j for some j) <= gamma', and alpha' such
-that (1 - gamma')(1 - alpha') = 1 - alpha. The level is the first edge at which Z plus noise is at
-least c + q_j, where c and the weights are those of theorem 1 for alpha'.
+**The charge.** Let W be the weight of the group's records, w' that of the heaviest record of all,
+and s a number with P(S > s) <= gamma_0. The server knows W + S. For
 
-*Proof.* Call the level T, and T_0 the first edge with Z >= c, as it is without noise. If no E_j
-exceeds q_j, then Z(T) >= c + q_j - E_j >= c, so that T >= T_0. This event does not depend on the
-records, because noise is drawn independently of them. So P(s <= T | G) is at least
-P(s <= T_0 | G) (1 - gamma') >= (1 - alpha')(1 - gamma') = 1 - alpha. No union over groups is
-needed, because the promise is about one group at a time.
+    w = W + S - s - w'
 
-**How q is found.** q_j is kappa times the standard deviation of E_j. It is larger for low edges,
-above which many cells with noise lie, and small near the top, where thresholds are. Of `COPIES`
-imitated copies of max_j E_j / sd_j, kappa is the r-th smallest, where r is so high that the
-probability that kappa is below the 1 - gamma quantile is at most `MISLED`; by Chernoff's bound
-COPIES KL(r / COPIES, 1 - gamma) >= log(1 / MISLED) is enough. And gamma' is gamma + MISLED. The
-copies come from a seed that is fixed here, before any noise is drawn.
+let kappa(w) be a number that does not grow with w, with E[max_j (E_j - kappa(w) sd_j)^+] <= gamma w
+for every w > 0; sd_j is the standard deviation of E_j. The level T is the first edge at which Z
+plus noise is at least c + q_j, with q_j = kappa(w) sd_j, where c and the weights are those of
+theorem 1 for alpha' = alpha - gamma - gamma_0. If w is not positive, T is infinite.
+
+*Proof.* Fix the noise, and let m(W) be max_j (E_j - q_j)^+, which does not fall with W. T is not
+below the first edge with Z >= c - m(W). Go through the proof of theorem 1 with c - m in the place
+of c, and with sigma the first edge at which Z+, the sum with one more record of each client of the
+set T, is at least -m+. Here m+ is m for w = W+ + S - s. One more record only adds to W, and a
+replaced one adds at most w', so that m <= m+ in all data sets of that proof, and each of their
+levels is at least sigma. So E v(T) >= E Z+(sigma) >= -E m+: at +inf Z+ is not negative. Now let the
+noise vary. Where S <= s, m+ is at most max_j (E_j - kappa(W+) sd_j)^+, whose mean over the noise is
+at most gamma W+, and E W+ is the probability p of the group. Elsewhere v is above -1 in the group.
+Hence E v(T) >= -(gamma + gamma_0) p, which says that the group is missed with a probability of at
+most alpha' + gamma + gamma_0 = alpha. No union over groups is needed, because the promise is about
+one group at a time.
+
+**Why it is cheap.** Where noise lets T fall by as much as it changes Z, coverage falls by as much,
+and not to 0. So q_j need not be a bound that noise hardly ever exceeds: its mean excess is charged.
+
+**How kappa and s are found.** s is Chernoff's bound, from the generating function of the noise,
+with gamma_0 = `OUTLYING`. The mean excess is estimated for each kappa of `KAPPAS` from `COPIES`
+imitated copies of the noise: what is below b by the empirical Bernstein bound of Maurer and Pontil
+(2009, theorem 4), and what is above b by Chernoff's bound, edge by edge. The probability that any
+of these bounds is too low is at most `MISLED`, and is charged as well. The copies come from a seed
+that is fixed here, before any noise is drawn. kappa(w) is the least kappa whose bound is at most
+gamma w.
 
 gamma is chosen from `GAMMAS` by n, the mixture, the grid and the law of the noise, which are public
 and no outcome of chance.
 
-| here     | docs/privacy.md                                    |
-|----------|----------------------------------------------------|
-| `gamma`  | gamma', the part of alpha that goes to the noise   |
-| `alpha`  | alpha'                                             |
-| `margin` | q_j, in units of weight                            |
+| here     | docs/guarantees.md                                               |
+|----------|------------------------------------------------------------------|
+| `gamma`  | gamma, the part of alpha that goes to the mean excess of noise   |
+| `alpha`  | alpha'                                                           |
+| `margin` | q_j, in units of weight                                          |
 
 Cost: COPIES draws for each cell and each different law. Sites whose records weigh the same and
 whose scale is the same share one.
@@ -62,11 +78,19 @@ COPIES = 20_000
 MISLED = 1e-6
 """The probability with which the copies may show too little noise; it is charged as well."""
 
-GAMMAS = tuple(Fraction(k, 1000) for k in (1, 2, 5, 10, 20, 50))
+OUTLYING = 1e-5
+"""gamma_0, the probability with which the noise of a group's weight may exceed s."""
+
+GAMMAS = tuple(Fraction(k, 10_000) for k in (2, 5, 10, 20, 30, 50, 70, 100, 150, 200, 300, 500))
 """The parts of the coverage that may go to the noise."""
+
+KAPPAS = (*(k / 10 for k in range(20)), *(k / 4 for k in range(8, 25)))
+"""The multiples of the standard deviation that may be charged."""
 
 _CHUNK = 2**22  # How many numbers are drawn at a time.
 _ROUNDING = 1e-12  # Sums of weights are rounded by less than this part of them.
+_REACH = 9.0  # Copies are cut at about so many standard deviations.
+_SLOPES = np.linspace(0.01, 0.99, 99)  # Chernoff's bound is taken at these parts of the largest t.
 
 Law = tuple[tuple[float, float, int], ...]
 """The noise of one cell of a group: (weight of a record in the mixture, scale, copies)."""
@@ -76,21 +100,16 @@ Law = tuple[tuple[float, float, int], ...]
 class NoiseCharge:
     """What is charged for noise."""
 
-    gamma: Fraction  # gamma', which is MISLED more than one of GAMMAS.
+    gamma: Fraction  # One of GAMMAS.
     alpha: Fraction  # alpha', the level at which theorem 1 is used.
     epsilon: float  # The largest privacy loss of any site.
 
     @classmethod
     def of(cls, alpha: Fraction, gamma: Fraction, epsilon: float) -> NoiseCharge | None:
         """The charge with this gamma; None if nothing of alpha would be left."""
-        whole = gamma + Fraction(1, round(1 / MISLED))
-        inner = 1 - (1 - alpha) / (1 - whole)
-        return cls(whole, inner, epsilon) if inner > 0 else None
-
-    @property
-    def quantile(self) -> float:
-        """gamma, without MISLED."""
-        return float(self.gamma) - MISLED
+        chance = Fraction(1, round(1 / MISLED)) + Fraction(1, round(1 / OUTLYING))
+        inner = alpha - gamma - chance
+        return cls(gamma, inner, epsilon) if inner > 0 else None
 
 
 def has_noise(summaries: Sequence[ClientSummary]) -> bool:
@@ -141,11 +160,11 @@ def _cheapest(
     rows: Sequence[float],
     alpha: Fraction,
 ) -> NoiseCharge:
-    """The charge with the gamma that costs least, as far as public numbers tell.
+    """The charge with the gamma that costs little, as far as public numbers tell.
 
-    The cost in coverage is about (1 - alpha) gamma + kappa sd / W, with kappa = sqrt(2 log(1 /
-    gamma)) and, in the place of what is not known, a group of a quarter of all records and an edge
-    in the middle of the grid.
+    The cost in coverage is about gamma + kappa sd / W. It is least, and flat, where kappa is about
+    a half, which is where gamma W is about half of the largest standard deviation. In the place of
+    what is not known there is a group of a quarter of all records.
 
     - `noises`: The noise of each client, or None.
     - `rows`: About how many atoms of each client a group has.
@@ -156,21 +175,17 @@ def _cheapest(
         for p, s, noise, r in zip(shares, summaries, noises, rows, strict=True)
         if noise is not None
     )
-    sd = math.sqrt(cell * _cells(summaries) / 2)
-    best: tuple[float, NoiseCharge] | None = None
-    for gamma in GAMMAS:
-        charge = NoiseCharge.of(alpha, gamma, epsilon)
-        if charge is not None:
-            kappa = math.sqrt(2 * math.log(1 / float(gamma)))
-            cost = float(alpha - charge.alpha) + kappa * sd * 4
-            if best is None or cost < best[0]:
-                best = cost, charge
-    if best is None:
+    wanted = 0.5 * 4 * math.sqrt(cell * _cells(summaries))
+    charge = NoiseCharge.of(alpha, GAMMAS[0], epsilon)
+    if charge is None:
         raise GCFCPError(
             f"alpha={float(alpha):g} is too small for noise, of which at least "
             f"{float(GAMMAS[0]):g} must be left for chance: use a larger alpha"
         )
-    return best[1]
+    for gamma in GAMMAS:
+        if gamma <= min(wanted, float(alpha) / 2):
+            charge = NoiseCharge.of(alpha, gamma, epsilon) or charge
+    return charge
 
 
 def planned_costs(problem: Problem, epsilon: float) -> Floats:
@@ -205,7 +220,7 @@ def planned_costs(problem: Problem, epsilon: float) -> Floats:
             costs.append(1.0)
             continue
         edge = int(np.searchsorted(np.cumsum(weights)[:-1], float(1 - charge.alpha) * total))
-        margin = margin_of(law, cells, charge)[min(edge, cells - 1)]
+        margin = margin_of(law, cells, charge, total - rate.max())[min(edge, cells - 1)]
         costs.append(min(1.0, float(problem.alpha - charge.alpha) + margin / total))
     return np.array(costs)
 
@@ -220,7 +235,7 @@ def _possible_rows(s: ClientSummary) -> Bools:
 def noisy_levels(problem: Problem) -> tuple[Floats, Floats]:
     """The level of each group, float (G,), and q at that level in units of weight, float (G,).
 
-    Where the level is infinite, q is that of the highest edge.
+    Where the level is infinite, q is that of the highest edge, which may be infinite too.
     """
     charge = problem.noise
     assert charge is not None
@@ -234,7 +249,8 @@ def noisy_levels(problem: Problem) -> tuple[Floats, Floats]:
         weights = rate @ counts[:, g]
         below, total = np.cumsum(weights)[:-1], math.fsum(weights)
         law = law_of(problem.summaries, problem.weights, g)
-        margin = margin_of(law, len(grid), charge) * problem.weights.unit
+        known = (total - float(rate.max())) / problem.weights.unit
+        margin = margin_of(law, len(grid), charge, known) * problem.weights.unit
         needed = keep * (total + float(problem.charged.most[g])) + margin
         size = np.abs(weights).sum() + np.abs(needed)
         enough = np.flatnonzero((below >= needed + _ROUNDING * size) & (total > 0))
@@ -275,30 +291,45 @@ def law_of(summaries: Sequence[ClientSummary], weights: Weights, g: int) -> Law:
     return tuple((rate, scale, copies) for (rate, scale), copies in sorted(found.items()))
 
 
-def margin_of(law: Law, cells: int, charge: NoiseCharge) -> Floats:
-    """q_j of each edge, (B,), as parts of the mixture."""
+def margin_of(law: Law, cells: int, charge: NoiseCharge, weight: float) -> Floats:
+    """q_j of each edge, (B,), as parts of the mixture; infinite if the noise drowns the group.
+
+    - `weight`: W + S - w', the noisy weight of the group less that of the heaviest record.
+    """
     if not law:
         return np.zeros(cells)
     heaviest = max(rate for rate, _, _ in law)
     scaled = tuple((rate / heaviest, scale, copies) for rate, scale, copies in law)
-    return heaviest * _kappa(scaled, cells, charge) * deviations(scaled, cells, charge)
+    allowed = float(charge.gamma) * (weight / heaviest - outlying(scaled, cells))
+    fit = np.flatnonzero(np.array(mean_excess(scaled, cells, charge.alpha)) <= allowed)
+    if not len(fit):
+        return np.full(cells, math.inf)
+    found: Floats = heaviest * KAPPAS[int(fit[0])] * deviations(scaled, cells, charge.alpha)
+    return found
 
 
-def deviations(law: Law, cells: int, charge: NoiseCharge) -> Floats:
+def deviations(law: Law, cells: int, alpha: Fraction) -> Floats:
     """The standard deviation of E_j for each edge, (B,)."""
     one = math.fsum(rate**2 * copies * variance_of(scale) for rate, scale, copies in law)
     j = np.arange(1, cells + 1)
-    a = float(charge.alpha)
+    a = float(alpha)
     found: Floats = np.sqrt(one * (a**2 * j + (1 - a) ** 2 * (cells + 1 - j)))
     return found
 
 
+def outlying(law: Law, cells: int) -> float:
+    """s, which the noise S of all cells exceeds with a probability of at most `OUTLYING`."""
+    t = _SLOPES * _steepest(law)
+    return float(np.min(((cells + 1) * _log_moment(law, t) - math.log(OUTLYING)) / t))
+
+
 @lru_cache(maxsize=4096)
-def _kappa(law: Law, cells: int, charge: NoiseCharge) -> float:
-    """The number of standard deviations that no E_j exceeds with probability 1 - gamma."""
-    rng = np.random.default_rng([cells, *charge.alpha.as_integer_ratio()])
-    sd, a = deviations(law, cells, charge), float(charge.alpha)
-    most = np.empty(COPIES)
+def mean_excess(law: Law, cells: int, alpha: Fraction) -> tuple[float, ...]:
+    """Upper bounds of E[max_j (E_j - kappa sd_j)^+], one for each of `KAPPAS`; see the module."""
+    rng = np.random.default_rng([cells, *alpha.as_integer_ratio()])
+    sd, a = deviations(law, cells, alpha), float(alpha)
+    cut = np.maximum((_REACH - np.array(KAPPAS)) * sd.max(), _REACH / _steepest(law))
+    first, second = np.zeros(len(KAPPAS)), np.zeros(len(KAPPAS))
     step = max(1, _CHUNK // (cells + 1))
     for start in range(0, COPIES, step):
         size = (min(step, COPIES - start), cells + 1)
@@ -306,23 +337,43 @@ def _kappa(law: Law, cells: int, charge: NoiseCharge) -> float:
         for rate, scale, copies in law:
             noise += rate * imitated(rng, scale, copies, size)
         below = np.cumsum(noise, axis=1)
-        error = a * below[:, :-1] - (1 - a) * (below[:, -1:] - below[:, :-1])
-        most[start : start + step] = (error / sd).max(axis=1)
-    return float(np.sort(most)[safe_rank(charge.quantile) - 1])
+        error = below[:, :-1] - (1 - a) * below[:, -1:]
+        for i, kappa in enumerate(KAPPAS):
+            most = np.clip((error - kappa * sd).max(axis=1), 0, cut[i])
+            first[i] += most.sum()
+            second[i] += np.square(most).sum()
+    mean = first / COPIES
+    variance = np.maximum(second - COPIES * np.square(mean), 0) / (COPIES - 1)
+    chance = math.log(2 * len(KAPPAS) / MISLED)
+    bound = mean + np.sqrt(2 * variance * chance / COPIES) + 7 * cut * chance / (3 * (COPIES - 1))
+    beyond = [_beyond(law, a, kappa * sd + b) for kappa, b in zip(KAPPAS, cut, strict=True)]
+    return tuple((bound + beyond).tolist())
 
 
-def safe_rank(gamma: float, copies: int = COPIES, misled: float = MISLED) -> int:
-    """The least r for which the r-th smallest copy is surely not below the 1 - gamma quantile.
+def _beyond(law: Law, alpha: float, levels: Floats) -> float:
+    """An upper bound of the sum over all edges of E[(E_j - level_j)^+], by Chernoff's bound.
 
-    If it were, r or more of the copies would be below that quantile, each with a probability of at
-    most 1 - gamma; see the module.
+    E[(X - u)^+] is the integral of P(X > x) over x > u, and P(X > x) <= exp(-t x) E exp(t X).
     """
-    needed, p = math.log(1 / misled), 1 - gamma
-    for r in range(math.ceil(copies * p), copies):
-        x = r / copies
-        kl = x * math.log(x / p) + (1 - x) * math.log((1 - x) / gamma)
-        if copies * kl >= needed and x > p:
-            return r
-    if copies * -math.log(p) >= needed:
-        return copies
-    raise GCFCPError(f"gamma={gamma:g} is too small for {copies:,} copies of the noise")
+    cells = len(levels)
+    t = _SLOPES * _steepest(law) / max(alpha, 1 - alpha)
+    j = np.arange(1, cells + 1)[:, None]
+    moment = j * _log_moment(law, alpha * t) + (cells + 1 - j) * _log_moment(law, (1 - alpha) * t)
+    return float(np.exp(np.min(moment - levels[:, None] * t - np.log(t), axis=1)).sum())
+
+
+def _steepest(law: Law) -> float:
+    """Below this t the noise of one cell has a finite E exp(t noise)."""
+    return min(1 / (rate * scale) for rate, scale, _ in law)
+
+
+def _log_moment(law: Law, t: Floats) -> Floats:
+    """log E exp(t noise) of one cell: with a = exp(-1 / scale), that of discrete Laplace noise is
+    (1 - a)^2 / ((1 - a e^t)(1 - a e^-t))."""
+    found = np.zeros_like(t)
+    for rate, scale, copies in law:
+        x, one = rate * t, -math.expm1(-1 / scale)
+        found += copies * (
+            2 * math.log(one) - np.log(-np.expm1(x - 1 / scale)) - np.log(-np.expm1(-x - 1 / scale))
+        )
+    return found

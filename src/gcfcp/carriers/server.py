@@ -202,7 +202,7 @@ class _Round:
             finally:
                 self.outcomes = sorted(summed.outcomes.values(), key=order_of)
                 self.strangers = summed.strangers
-            summary = summary_of_total(self.question, total.values, total.sites)
+            summary = summary_of_total(self.question, total)
             self._write(SUM_FILE, summary.to_bytes())
         self.taken[summary.client] = summary
 

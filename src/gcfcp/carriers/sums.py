@@ -15,7 +15,9 @@ malformed, is lost; if fewer than the threshold remain, the sum ends with nothin
 A client that has sent its masked vector takes part in no other sum for this question. So with
 missing="fail" the sum ends as soon as someone is missing, best before any vector has left.
 
-The threshold is two thirds of the clients on the roster, and at least `min_clients`.
+The threshold is two thirds of the clients on the roster, and at least `min_clients`. In a sum with
+noise it may be higher, and the sum also ends with nothing if too few of the clients that add noise
+remain.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from gcfcp.carriers.carrier import Carrier, Node
 from gcfcp.carriers.exchange import Exchange, Outcome, Say
 from gcfcp.carriers.target import Terms
 from gcfcp.errors import GCFCPError
-from gcfcp.rounds import SUM, Code, Question, Refusal, Request, what_is_counted
+from gcfcp.rounds import SUM, Code, Question, Refusal, Request, begin_of
 from gcfcp.secure import Total
 from gcfcp.summary import ClientSummary
 
@@ -62,15 +64,15 @@ class SecureSum:
     def run(self) -> Total:
         """Make all steps; a GCFCPError if the sum ends with nothing."""
         known = self.terms.known_keys
-        what, length = what_is_counted(self.question)
-        first = secure.begin(what, length, signed=known is not None)
+        first = begin_of(self.question, signed=known is not None)
         lost: dict[str, list[str]] = {}
         self.record |= {"round": first.round, "signed": first.signed, "lost": lost}
         keys = self._ask_all(
             first.to_bytes(), lambda name, data: secure.read_keys(first, name, data, known)
         )
         self._check_missing()
-        roster = secure.make_roster(first, list(keys.values()), self._threshold(len(keys)))
+        least = max(secure.usual_threshold(len(keys), first.needed), self.terms.min_clients)
+        roster = secure.make_roster(first, list(keys.values()), least)
         self.record |= {"roster": list(roster.names), "threshold": roster.threshold}
         self.say(f"{len(keys)} clients take part in a secure sum, {roster.threshold} are needed")
 
@@ -111,6 +113,7 @@ class SecureSum:
         )
         total = secure.total(roster, division, masked, revealed)
         self.record |= {"sites": list(total.sites), "dropped": list(total.dropped)}
+        self.record["noisy"] = total.noisy
         return total
 
     # --- asking
@@ -184,10 +187,6 @@ class SecureSum:
         return found
 
     # --- who is missing
-
-    def _threshold(self, number: int) -> int:
-        """The fewest clients in the sum."""
-        return max(secure.usual_threshold(number), self.terms.min_clients)
 
     def _check_missing(self) -> None:
         """Raise a GCFCPError if a client is missing and the terms do not allow that."""

@@ -149,10 +149,23 @@ def check_sum(question: Question, target: Target, terms: Terms) -> None:
                 f"{what} is not possible with a secure sum, in which nothing is known about a "
                 "single site: leave it out"
             )
+    if question.makers is not None and terms.known_keys is None:
+        raise GCFCPError(
+            f"epsilon={question.epsilon:g} in a secure sum needs the keys of all sites, because "
+            "only a signed sum keeps the noise in it: give known_keys (known-keys), or leave "
+            "epsilon or secure out"
+        )
 
 
 def check_rule(question: Question, target: Target) -> None:
     """Refuse a rule that the summaries could not be calibrated with, before anyone is asked."""
+    if question.epsilon is not None and (
+        target.rule == "simultaneous" or target.confidence is not None
+    ):
+        raise GCFCPError(
+            f"epsilon={question.epsilon:g} goes with rule='max' and without confidence, for which "
+            "coverage with noise is proved: leave rule and confidence out"
+        )
     if target.rule == "simultaneous" and (question.by == "group" or target.confidence is not None):
         raise GCFCPError(
             "rule='simultaneous' needs summaries by atom and no confidence: ask with by='atom', or "

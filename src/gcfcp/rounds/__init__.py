@@ -44,7 +44,7 @@ from gcfcp.rounds.reply import SILENT, WORK, respond, respond_to_bytes
 from gcfcp.rounds.settings import number, question_of, site_of, split, text, whole
 from gcfcp.rounds.site import Records, Site, answer_audit, answer_summary, code_of
 from gcfcp.rounds.site_file import read_settings, read_site
-from gcfcp.rounds.sums import answer_sum, summary_of_total, what_is_counted
+from gcfcp.rounds.sums import answer_sum, begin_of, summary_of_total, what_is_counted
 
 __all__ = [
     "AUDIT",
@@ -69,6 +69,7 @@ __all__ = [
     "answer_audit",
     "answer_sum",
     "answer_summary",
+    "begin_of",
     "code_of",
     "default_directory",
     "differences",

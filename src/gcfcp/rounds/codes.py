@@ -26,6 +26,7 @@ class Code(StrEnum):
     EPSILON_DIFFERS = "epsilon-differs"
     ROUND_DIFFERS = "round-differs"
     SECURE_DIFFERS = "secure-differs"
+    MAKERS_DIFFER = "makers-differ"
     SUM_NEEDED = "sum-needed"
     SUM_REFUSED = "sum-refused"
     SUM_USED_UP = "sum-used-up"
@@ -74,6 +75,7 @@ _MEANINGS = {
     Code.EPSILON_DIFFERS: "the site has agreed to another epsilon, or to none",
     Code.ROUND_DIFFERS: "the site has agreed to another round, or to none",
     Code.SECURE_DIFFERS: "the site has agreed to a secure sum and not to a summary, or the reverse",
+    Code.MAKERS_DIFFER: "the site has agreed to another number of sites that add noise to a sum",
     Code.SUM_NEEDED: "the site answers this question in a secure sum only",
     Code.SUM_REFUSED: "the site does not take this step of the secure sum: see its log",
     Code.SUM_USED_UP: "the site's records are in another secure sum for this question, and two "

@@ -8,8 +8,10 @@ for each data set.
 
 Where summaries have noise, the ledger also adds up their privacy losses: the epsilons of different
 answers about one data set add up (basic composition; a repeated answer is the same bytes and loses
-nothing more). An answer that would exceed the owner's budget is refused. Whoever has told something
-without noise about a data set has no budget left for it.
+nothing more). In a secure sum a site loses the epsilon of the sum when its masked counts leave,
+whether it adds noise itself or another site does, and whether the sum is made or not. An answer
+that would exceed the owner's budget is refused. Whoever has told something without noise about a
+data set has no budget left for it.
 
     DIRECTORY/
       journal.jsonl       One line for every reply: when, what, how many bytes, whether repeated.
@@ -240,7 +242,7 @@ class Ledger:
             )
         return entry.answer
 
-    def kept(self, asked: Asked, limit: int) -> bytes | None:
+    def kept(self, asked: Asked, limit: int, budget: float | None = None) -> bytes | None:
         """The answer that was kept; None if there is none, and a new one could be made.
 
         Raises a `Refusal` if `answer` would raise one before it makes an answer.
@@ -252,6 +254,8 @@ class Ledger:
         entry = next((e for e in kept if asked.is_that_of(e)), None)
         if entry is None and len(kept) >= limit:
             raise self._used_up(asked, len(kept))
+        if entry is None:
+            _refuse_beyond(asked, kept, budget)
         return None if entry is None else entry.answer
 
     def _used_up(self, asked: Asked, number: int) -> Refusal:

@@ -3,8 +3,9 @@
 A server that could vary a single part of its question would read scores one by one: between two
 deltas the boundary of a cluster moves over one record, and the difference of two means is its
 score. So a policy pins every part of the question: groups, score and parameters, model, delta,
-representative, min_count, by, shape, grid, epsilon and round. How many of the agreed questions are
-answered about the same records, and what privacy they lose together, is counted by the `ledger`.
+representative, min_count, by, shape, grid, epsilon, round, and who adds noise to a sum. How many of
+the agreed questions are answered about the same records, and what privacy they lose together, is
+counted by the `ledger`.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ _CODES = {
     "epsilon": Code.EPSILON_DIFFERS,
     "round": Code.ROUND_DIFFERS,
     "secure": Code.SECURE_DIFFERS,
+    "dishonest": Code.MAKERS_DIFFER,
+    "spare": Code.MAKERS_DIFFER,
 }
 _ORDER = list(_CODES)
 

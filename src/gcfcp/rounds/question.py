@@ -17,7 +17,7 @@ from gcfcp import checks, scores
 from gcfcp.errors import GCFCPError
 from gcfcp.grid import Grid, as_grid
 from gcfcp.groups import Groups
-from gcfcp.noise import checked_epsilon
+from gcfcp.noise import Makers, checked_epsilon
 from gcfcp.shape import Shape, as_shape
 from gcfcp.summary import BY, ClientSummary
 
@@ -41,6 +41,9 @@ class Question:
     epsilon: With a grid and min_count=1, the privacy loss of one record: the sites add noise.
     secure: Whether the sites add up their counts in a secure sum (see `gcfcp.secure`), so that the
     server sees nothing of a single site. It needs a grid, and min_count then applies to the sum.
+    dishonest: In a secure sum with noise, how many sites may tell others their noise, by default 1.
+    One more than these add noise, and a sum with fewer of them is not unmasked.
+    spare: How many more sites add noise, so that as many of those may be lost, by default none.
     """
 
     groups: Groups
@@ -55,6 +58,8 @@ class Question:
     grid: Grid | None = None
     epsilon: float | None = None
     secure: bool = False
+    dishonest: int | None = None
+    spare: int | None = None
     parameters: Mapping[str, Any] = field(init=False)
     score_name: str = field(init=False)
 
@@ -88,6 +93,7 @@ class Question:
             raise GCFCPError("a summary by atom takes no shape: ask with by='group'")
         if checks.flag("secure", self.secure):
             self._check_secure()
+        self._set_makers()
 
     def _check_secure(self) -> None:
         """Raise a GCFCPError if this question cannot be answered by a secure sum."""
@@ -103,21 +109,40 @@ class Question:
             )
         if self.representative != "upper":
             raise GCFCPError("a secure sum has no means: ask with representative='upper'")
-        if self.epsilon is not None:
+
+    def _set_makers(self) -> None:
+        """Fill in who adds noise to a secure sum; a GCFCPError if there is none to add."""
+        if self.secure and self.epsilon is not None:
+            usual = Makers()
+            dishonest = usual.dishonest if self.dishonest is None else self.dishonest
+            makers = Makers(dishonest, usual.spare if self.spare is None else self.spare)
+            object.__setattr__(self, "dishonest", makers.dishonest)
+            object.__setattr__(self, "spare", makers.spare)
+        elif (self.dishonest, self.spare) != (None, None):
             raise GCFCPError(
-                f"epsilon={self.epsilon:g} is not possible in a secure sum of a round, whose sites "
-                "add no noise: leave one of the two out"
+                f"dishonest={self.dishonest} and spare={self.spare} say who adds noise to a secure "
+                "sum: give them with secure=True and an epsilon, or leave them out"
             )
 
     @property
+    def makers(self) -> Makers | None:
+        """Who adds noise to a secure sum; None if nobody does."""
+        if self.dishonest is None or self.spare is None:
+            return None
+        return Makers(self.dishonest, self.spare)
+
+    @property
     def at_site(self) -> Question:
-        """The question that a site answers with its own counts, before they are masked."""
-        return replace(self, secure=False, min_count=1)
+        """The question that a site answers with its own counts, before they are masked.
+
+        It has no noise: which sites add it is known when the roster is.
+        """
+        return replace(self, secure=False, min_count=1, epsilon=None, dishonest=None, spare=None)
 
     @property
     def of_sum(self) -> Question:
-        """The question that the summary of a secure sum answers, with min_count."""
-        return replace(self, secure=False)
+        """The question that the summary of a secure sum answers, with min_count and noise."""
+        return replace(self, secure=False, dishonest=None, spare=None)
 
     @property
     def fingerprint(self) -> str:
@@ -174,6 +199,8 @@ class Question:
             "grid": self.grid and self.grid.values,
             "epsilon": self.epsilon,
             "secure": self.secure,
+            "dishonest": self.dishonest,
+            "spare": self.spare,
         }
 
     @classmethod
@@ -195,6 +222,8 @@ class Question:
                 grid=None if grid is None else Grid.from_values(grid),
                 epsilon=data.get("epsilon"),
                 secure=data.get("secure", False),
+                dishonest=data.get("dishonest"),
+                spare=data.get("spare"),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise GCFCPError(f"this is not a question: {type(error).__name__}") from None
@@ -259,4 +288,6 @@ def _parts(asked: Question | ClientSummary) -> dict[str, Any]:
         "epsilon": _epsilon(asked),
         "round": asked.round,
         "secure": isinstance(asked, Question) and asked.secure,
+        "dishonest": asked.dishonest if isinstance(asked, Question) else None,
+        "spare": asked.spare if isinstance(asked, Question) else None,
     }

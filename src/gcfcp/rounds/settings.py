@@ -20,6 +20,8 @@ defaults, so that both sides can write down the same lines.
 | `grid`           | a grid file, or words such as uniform:0,1,64; none: digests       | none      |
 | `epsilon`        | with a grid: the privacy loss of one record; sites add noise      | no noise  |
 | `secure`         | whether the counts are added up in a secure sum; needs a grid     | false     |
+| `dishonest`      | in a secure sum with noise: sites that may tell others their own  | 1         |
+| `spare`          | in a secure sum with noise: sites that add it and may be lost     | 0         |
 | `round`          | the round that summary and audit name, such as 2026Q4             | none      |
 | `absent`         | the groups that the site cannot have, with commas                 | none      |
 | `questions`      | how many different questions are answered about a data set        | 1         |
@@ -71,6 +73,7 @@ Settings = Mapping[str, Any]
 _QUESTION_KEYS = (
     *("groups", "score", "parameters", "model", "delta", "representative", "min-count"),
     *("by", "shape", "grid", "epsilon", "round", "absent", "secure"),
+    *("dishonest", "spare"),
 )
 _SITE_KEYS = frozenset(
     {*_QUESTION_KEYS, "data", "summary", "questions", "budget", "dataset"}
@@ -99,6 +102,8 @@ def question_of(settings: Settings) -> Question:
         grid=Grid.parse(text(settings, "grid")) if settings.get("grid") else None,
         epsilon=number(settings, "epsilon", 0) or None,
         secure=checks.flag("secure", settings.get("secure", False)),
+        dishonest=whole(settings, "dishonest", 0) if "dishonest" in settings else None,
+        spare=whole(settings, "spare", 0) if "spare" in settings else None,
     )
 
 

@@ -10,6 +10,11 @@ subtracts them. So a site whose masked vector has left takes part in no other su
 question, even if the server says that the first one failed: the site cannot know. If a sum did fail
 after that step, the sites agree on another `round` and allow one more question.
 
+**Noise.** If the question has an epsilon, the first sites on the roster each add the whole noise to
+their counts, but not to n (see `gcfcp.noise` for how many, and why). They draw it when they mask,
+and a step is made once, so that a repeated request gets the same noise. The epsilon is counted in
+the ledger of every site when its masked counts leave. Such a sum is signed, or there is none.
+
 **No summary for a secure question.** A server that asks for the plain summary, or for an audit, of
 a question that was agreed as secure is refused.
 
@@ -19,21 +24,32 @@ What a site checks of the sum itself is in `gcfcp.secure`; what it demands is `P
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+
+import numpy as np
 
 from gcfcp import secure
 from gcfcp.arrays import Ints
 from gcfcp.errors import GCFCPError
+from gcfcp.libraries import needs
+from gcfcp.noise import Noise, with_noise
 from gcfcp.rounds import ledger as ledgers
 from gcfcp.rounds.codes import Code, Refusal
 from gcfcp.rounds.ledger import Asked
 from gcfcp.rounds.question import Question
 from gcfcp.rounds.site import Site, noting, refuse_moving, summary_of
 from gcfcp.rounds.steps import Steps
-from gcfcp.secure import Begin, Identity, State, Vector
-from gcfcp.summary import ClientSummary, Making, counts_of, places_of, summary_from_counts
+from gcfcp.secure import Begin, Identity, State, Total
+from gcfcp.summary import (
+    ClientSummary,
+    Making,
+    counts_of,
+    places_of,
+    sensitivity_of,
+    summary_from_counts,
+)
 
 _STEPS = {"begin": 0, "roster": 1, "delivery": 2, "survivors": 3, "reveal": 4}
 _MASKED = 2  # The step after which something of the records has left.
@@ -60,7 +76,8 @@ def answer_sum(site: Site, question: Question, request: bytes | None) -> bytes:
         number = _STEPS[message]
         if number <= _MASKED:
             asked = replace(asked, records=site.calibration.mark())
-            _refuse_other(site.ledger.kept(asked, site.policy.questions), asked, sum_)
+            kept = site.ledger.kept(asked, site.policy.questions, site.policy.budget)
+            _refuse_other(kept, asked, sum_)
         take = partial(Steps(site.ledger, asked, sum_).take, number, request)
         make = partial(_made, site, asked, message, request)
         if number != _MASKED:
@@ -85,16 +102,30 @@ def what_is_counted(question: Question) -> tuple[bytes, int]:
     return question.fingerprint.encode(), length
 
 
-def summary_of_total(question: Question, values: Vector, sites: Sequence[str]) -> ClientSummary:
-    """The summary of a secure sum, in which what is smaller than min_count is merged or hidden.
+def begin_of(question: Question, *, signed: bool, round: str | None = None) -> Begin:
+    """The first message of a secure sum for a question, as both sides make it."""
+    what, length = what_is_counted(question)
+    makers = question.makers
+    noise = {} if makers is None else {"noisy": makers.number, "needed": makers.needed}
+    return secure.begin(what, length, signed=signed, round=round, **noise)
 
-    values: The sum of the sites' counts.
-    sites: The names of the sites in it.
+
+def noise_in(question: Question, sites: int = 1) -> Noise | None:
+    """The law of the noise in a secure sum to which so many sites have added it, or None."""
+    if question.epsilon is None or question.by is None:
+        return None
+    return Noise.of(question.epsilon, _sensitivity(question), sites)
+
+
+def summary_of_total(question: Question, total: Total) -> ClientSummary:
+    """The summary of a secure sum: with the law of its noise, or with what is small hidden.
+
+    Without noise, what is smaller than min_count is merged or hidden.
     """
-    making = Making(
-        client=f"sum of {len(sites)} clients", score=question.score, **question.arguments
-    )
-    return summary_from_counts(values, making, sites)
+    client = f"sum of {len(total.sites)} clients"
+    making = Making(client=client, score=question.score, **question.arguments)
+    noise = noise_in(question, total.noisy)
+    return summary_from_counts(total.values, making, total.sites, noise)
 
 
 def _made(
@@ -111,7 +142,8 @@ def _made(
     elif message == "roster":
         after, reply = secure.share(state, request, me, site.policy.sums)
     elif message == "delivery":
-        after, reply = secure.mask(state, request, partial(_vector, site, asked))
+        vector = partial(_vector, site, asked, noisy=state.adds_noise)
+        after, reply = secure.mask(state, request, vector)
     elif message == "survivors":
         after, reply = secure.confirm(state, request, me)
     else:
@@ -121,19 +153,32 @@ def _made(
 
 def _check_begin(begin: Begin, agreed: Question) -> None:
     """Raise a GCFCPError if the sum is not about the agreed question."""
-    what, length = what_is_counted(agreed)
-    if begin != secure.begin(what, length, signed=begin.signed, round=begin.round):
+    if begin != begin_of(agreed, signed=begin.signed, round=begin.round):
         raise GCFCPError("the secure sum is about another question than the one that is asked")
+    if begin.noisy:  # Whether this site adds noise is not known yet.
+        needs("opendp", "noise for differential privacy", "dp")
 
 
-def _vector(site: Site, asked: Asked) -> Ints:
-    """The counts of the site's records; a `Refusal` with a code alone if there are none."""
+def _vector(site: Site, asked: Asked, noisy: bool) -> Ints:
+    """The counts of the site's records; a `Refusal` with a code alone if there are none.
+
+    noisy: Whether this site adds the noise of the sum, to all counts but n.
+    """
+    question = asked.question
     try:
-        found = counts_of(summary_of(site, asked.question.at_site, ()))
+        found = counts_of(summary_of(site, question.at_site, ()))
     except GCFCPError:  # Its text may quote the data, and would be logged.
         raise Refusal(Code.DATA_REFUSED) from None
     refuse_moving(site.calibration, asked.records)
+    noise = noise_in(question) if noisy else None
+    if noise is not None:
+        found[1:] = with_noise(found[1:], noise.scale, _sensitivity(question), noise.epsilon)
     return found
+
+
+def _sensitivity(question: Question) -> int:
+    """By how much one record can change all counts of the vector together, n left out."""
+    return sensitivity_of(np.ones(len(question.groups), np.bool_), str(question.by))
 
 
 def _refuse_other(kept: bytes | None, asked: Asked, sum_: str) -> None:

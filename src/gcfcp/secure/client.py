@@ -20,7 +20,9 @@ stays masked.
 **What a site never does.** It reveals shares for one division only: the state that `reveal` returns
 has no secrets left, and a carrier must keep each state before it sends the bytes (`gcfcp.rounds`
 does). It never gives both shares of one site, reveals nothing for a sum of fewer sites than the
-threshold, takes part in no sum whose roster breaks its own `Rules`, and masks one vector only.
+threshold, takes part in no sum whose roster breaks its own `Rules`, and masks one vector only. In a
+sum with noise it neither signs nor reveals anything for a division in which fewer of the sites that
+add noise survive than are needed: a server that drops just these sites gets nothing.
 
 **What is learnt.** Let n sites be on the roster, let t be the threshold, and let c sites work
 together with the server.
@@ -103,6 +105,12 @@ class State:
     senders: tuple[int, ...] = ()
     division: bytes = b""
 
+    @property
+    def adds_noise(self) -> bool:
+        """Whether this site adds noise to its vector, once the roster is known."""
+        roster = Roster.from_bytes(self.roster, self.begin)
+        return roster.noisy([roster.position(self.client)]) == 1
+
     def to_bytes(self) -> bytes:
         """The bytes of a file that only the site may read."""
         parts = [getattr(self, name) for name in _PARTS]
@@ -181,8 +189,9 @@ def share(state: State, data: bytes, me: Identity, rules: Rules) -> tuple[State,
 def mask(state: State, data: bytes, vector: Callable[[], Any]) -> tuple[State, bytes]:
     """Take the shares of the others, and send the masked vector.
 
-    vector: It gives the vector, whole numbers from 0 to 2^43 - 1. It is called when everything else
-    is in order, so that no record is read for a sum that cannot be.
+    vector: It gives the vector, whole numbers from 0 to 2^43 - 1, or from -(2^43 - 1) on in a sum
+    with noise. It is called when everything else is in order, so that no record is read for a sum
+    that cannot be.
     """
     _refuse_unless(state, SHARED, "mask")
     roster = Roster.from_bytes(state.roster, state.begin)
@@ -194,6 +203,7 @@ def mask(state: State, data: bytes, vector: Callable[[], Any]) -> tuple[State, b
         if len(others) == len(senders):
             raise GCFCPError("this site sent shares and is not among the senders")
         roster.check_enough(senders, "sent shares")
+        roster.check_noise(senders, "sent shares")
         sealed = dict(zip(others, sealed_parts(body, len(others)), strict=True))
     held = []
     for there in senders:
@@ -202,7 +212,7 @@ def mask(state: State, data: bytes, vector: Callable[[], Any]) -> tuple[State, b
             continue
         key = _cipher_key(state, roster, there, sender=there)
         held.append(primitives.unseal(key, sealed[there], _context(roster, there, here)))
-    masked = checked_vector(vector(), state.begin.length).copy()
+    masked = checked_vector(vector(), state.begin).copy()
     masked += self_mask(state.self_seed, roster, state.client)
     secret = _mask_secret(state.mask_seed, state.begin, state.client)
     for there in others:
@@ -265,16 +275,20 @@ def reveal(state: State, data: bytes, me: Identity) -> tuple[State, bytes]:
 # --- what both sides compute ---------------------------------------------------------------------
 
 
-def checked_vector(values: Any, length: int) -> Vector:
-    """A vector that may be added: whole numbers from 0 to 2^43 - 1, as many as were agreed on."""
+def checked_vector(values: Any, begin: Begin) -> Vector:
+    """A vector that may be added, modulo 2^64: whole numbers, as many as were agreed on.
+
+    They lie below 2^43 and, unless the sum has noise, not below 0.
+    """
+    length, least = begin.length, 1 - LIMIT if begin.noisy else 0
     found = np.asarray(values)
     if found.ndim != 1 or found.dtype.kind not in "iu":
         raise GCFCPError("a vector of a secure sum consists of whole numbers in one dimension")
     if len(found) != length:
         raise GCFCPError(f"the vector has {len(found)} numbers, but {length} were agreed on")
-    if len(found) and (found.min() < 0 or found.max() >= LIMIT):
-        raise GCFCPError("a number of the vector is below 0 or not below 2**43")
-    return found.astype(np.uint64)
+    if len(found) and (found.min() < least or found.max() >= LIMIT):
+        raise GCFCPError(f"a number of the vector is below {min(least, 0)} or not below 2**43")
+    return found.astype(np.int64).view(np.uint64)
 
 
 def commitment(seed: bytes, begin: Begin, client: str) -> str:

@@ -134,7 +134,9 @@ class Rules:
                 f"the roster has {number} sites, but this site takes part in secure sums of at "
                 f"least {self.sites}"
             )
-        least = usual_threshold(number) if self.threshold is None else self.threshold
+        least = self.threshold
+        if least is None:
+            least = usual_threshold(number, roster.begin.needed)
         if roster.threshold < least:
             raise GCFCPError(
                 f"the threshold is {roster.threshold} of {number} sites, but this site takes part "
@@ -142,6 +144,10 @@ class Rules:
             )
 
 
-def usual_threshold(number: int) -> int:
-    """Two thirds of the sites of a roster, rounded up, and at least 2."""
-    return max(2, -(-2 * number // 3))
+def usual_threshold(number: int, needed: int = 0) -> int:
+    """Two thirds of the sites of a roster, rounded up, and at least 2.
+
+    needed: In a sum with noise, how many of the sites that add noise must be in it. The threshold
+    is then as high as `Roster` demands for it.
+    """
+    return max(2, -(-2 * number // 3), -(-(number + needed) // 2))

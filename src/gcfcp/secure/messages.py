@@ -10,7 +10,8 @@ From the server:
 | message     | fields of the header                                           | body             |
 |-------------|----------------------------------------------------------------|------------------|
 | `begin`     | `round`, 32 random digits; `purpose`, the SHA-256 of what is   | empty            |
-|             | counted; `length`, the numbers of a vector; `signed`           |                  |
+|             | counted; `length`, the numbers of a vector; `signed`; `noisy`, |                  |
+|             | the sites that add noise, and `needed`, those in the sum       |                  |
 | `roster`    | `threshold`; `sizes` of the parts of the body                  | all `keys`       |
 | `delivery`  | `senders`, the sites that sent shares                          | sealed shares    |
 | `survivors` | `senders`; `survivors`, the sites whose masked vectors came    | empty            |
@@ -33,8 +34,8 @@ message is of one sum with one roster. (`begin` itself has neither, and `keys` a
 `roster`.) A signature is that of `summary.signatures`, over the same message with an empty body; if
 the sum is not signed, there is none. Sealed shares have 60 bytes each: in `shares` one for every
 other site, in `delivery` one for every sender but the receiver. Masked numbers have 8 bytes each,
-unsigned and little-endian. The shares in `revealed` have 16 bytes each, one for every sender: that
-of the seed of the self mask for a survivor, and that of the mask key for any other.
+modulo 2^64 and little-endian. The shares in `revealed` have 16 bytes each, one for every sender:
+that of the seed of the self mask for a survivor, and that of the mask key for any other.
 
 Whatever does not have exactly this form is refused: an unknown field, a number out of range, bytes
 that `pack` would have written in another way, or more than `MAX_SITES` sites or `MAX_LENGTH`
@@ -144,31 +145,45 @@ class Begin:
     purpose: The SHA-256 of what is counted, as 64 hexadecimal digits.
     length: How many numbers a vector has.
     signed: Whether the sites know each other's signing keys.
+    noisy: How many sites add noise to their vectors: the first ones on the roster. The numbers of a
+    vector may then be negative. 0 if the sum has no noise.
+    needed: How many of these must be in the sum, so that it can be unmasked.
     """
 
     round: str
     purpose: str
     length: int
     signed: bool
+    noisy: int = 0
+    needed: int = 0
 
     def __post_init__(self) -> None:
         digits(self.round, 32)
         digits(self.purpose, 64)
         checks.whole("length", self.length, 1, MAX_LENGTH + 1)
         checks.flag("signed", self.signed)
+        checks.whole("noisy", self.noisy, 0, MAX_SITES + 1)
+        checks.whole("needed", self.needed, min(self.noisy, 1), self.noisy + 1)
+        if self.noisy and not self.signed:
+            raise GCFCPError(
+                "a secure sum with noise must be signed, because a server that invents sites reads "
+                "the counts of one that adds no noise: give all sites keys (gcfcp keygen)"
+            )
 
     def to_bytes(self) -> bytes:
         """The bytes of the message."""
         header = {"round": self.round, "purpose": self.purpose, "length": self.length}
-        return pack("begin", header | {"signed": self.signed})
+        noise = {"noisy": self.noisy, "needed": self.needed}
+        return pack("begin", header | {"signed": self.signed} | noise)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Begin:
         """The message in these bytes; a GCFCPError if they hold none."""
         with codec.reading("a message", "beginning of a secure sum"):
-            header, body = unpack(data, "begin", ("round", "purpose", "length", "signed"))
-            if body or type(header["length"]) is not int:
-                raise GCFCPError("it has a body, or no length")
+            whole = ("length", "noisy", "needed")
+            header, body = unpack(data, "begin", ("round", "purpose", "signed", *whole))
+            if body or any(type(header[key]) is not int for key in whole):
+                raise GCFCPError("it has a body, or something else than a number")
             return cls(**header)
 
     @property
@@ -250,6 +265,8 @@ class Roster:
                 f"threshold={self.threshold} is not more than half of the {number} sites of the "
                 "roster, up to all of them: two halves could be unmasked apart"
             )
+        if self.begin.noisy:
+            self._check_makers(number)
         if names != sorted(set(names)):
             raise GCFCPError("the roster names a site twice, or is not in the order of names")
         if len({checks.look(name) for name in names}) < number:
@@ -277,6 +294,24 @@ class Roster:
             parts = cut(body, sizes, len(sizes))
             keys = tuple(Keys.from_bytes(part, begin) for part in parts)
             return cls(begin, checks.count("threshold", header["threshold"]), keys)
+
+    def _check_makers(self, number: int) -> None:
+        """Raise a GCFCPError if the noise of the sum is not certain with so many sites.
+
+        With d = needed - 1 sites that work together with it, a server that lies can unmask two sums
+        if 2t <= n + d. Their difference may have no noise.
+        """
+        if number < self.begin.noisy:
+            raise GCFCPError(
+                f"the roster has {number} sites, but {self.begin.noisy} must add noise: it ends "
+                "with nothing"
+            )
+        if 2 * self.threshold < number + self.begin.needed:
+            raise GCFCPError(
+                f"threshold={self.threshold} of {number} sites is too low for noise of which "
+                f"{self.begin.needed - 1} sites may tell: two sums could be unmasked, and "
+                f"subtracted; at least {-(-(number + self.begin.needed) // 2)} is needed"
+            )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -319,6 +354,23 @@ class Roster:
                 f"sum is {self.threshold}: it ends with nothing"
             )
 
+    def noisy(self, sites: Iterable[int]) -> int:
+        """How many of these sites add noise.
+
+        It is the roster that decides, and not who has sent shares: every mask is bound to the
+        roster, and a server could name different senders to different sites.
+        """
+        return sum(site < self.begin.noisy for site in sites)
+
+    def check_noise(self, sites: Sequence[int], what: str) -> None:
+        """Raise a GCFCPError if fewer of these sites add noise than the sum needs."""
+        if self.noisy(sites) < self.begin.needed:
+            raise GCFCPError(
+                f"{self.noisy(sites)} of the {self.begin.noisy} sites that add noise {what}, but "
+                f"{self.begin.needed} are needed, so that the sum would not be protected: it ends "
+                "with nothing"
+            )
+
 
 @dataclass(frozen=True)
 class Division:
@@ -339,6 +391,7 @@ class Division:
         if not set(survivors) <= set(senders):
             raise GCFCPError("a site is named as a survivor that sent no shares")
         roster.check_enough(survivors, "are named as survivors")
+        roster.check_noise(survivors, "are named as survivors")
         return cls(senders, survivors)
 
     @property

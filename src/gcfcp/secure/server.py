@@ -16,7 +16,7 @@ tell nothing: the self mask is still on each of them.
 
 The sum is exact or an error. A reconstructed key must be the one that was advertised, and a
 reconstructed seed the one that was committed to, so a wrong share cannot change the sum unnoticed.
-What the server cannot see is what a site counted: a site may state any numbers from 0 to 2^43 - 1,
+What the server cannot see is what a site counted: a site may state any numbers below 2^43,
 and one that masks badly spoils the sum, which then almost surely has a number out of range.
 """
 
@@ -30,6 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gcfcp import codec
+from gcfcp.arrays import Ints
 from gcfcp.errors import GCFCPError
 from gcfcp.secure import primitives
 from gcfcp.secure.client import commitment, mask_public, pair_mask, self_mask
@@ -48,16 +49,26 @@ from gcfcp.secure.primitives import Vector
 from gcfcp.summary import signatures
 
 
-def begin(what: bytes, length: int, *, signed: bool, round: str | None = None) -> Begin:
+def begin(
+    what: bytes,
+    length: int,
+    *,
+    signed: bool,
+    round: str | None = None,
+    noisy: int = 0,
+    needed: int = 0,
+) -> Begin:
     """A new sum.
 
     what: What is counted, in a form that every site can make itself.
     length: How many numbers a vector has.
     signed: Whether the sites know each other's signing keys.
     round: 32 hexadecimal digits. None draws them at random, as every new sum needs.
+    noisy, needed: How many sites add noise, and how many of these must be in the sum.
     """
     primitives.require()
-    return Begin(round or secrets.token_hex(16), hashlib.sha256(what).hexdigest(), length, signed)
+    purpose = hashlib.sha256(what).hexdigest()
+    return Begin(round or secrets.token_hex(16), purpose, length, signed, noisy, needed)
 
 
 def read_keys(
@@ -81,7 +92,8 @@ def make_roster(first: Begin, keys: Sequence[Keys], threshold: int | None = None
             f"{len(keys)} sites take part in the secure sum, but "
             f"{2 if threshold is None else threshold} are needed: it ends with nothing"
         )
-    chosen = usual_threshold(len(keys)) if threshold is None else threshold
+    usual = usual_threshold(len(keys), first.needed)
+    chosen = usual if threshold is None else threshold
     return Roster(first, chosen, tuple(sorted(keys, key=lambda k: k.client)))
 
 
@@ -98,6 +110,7 @@ def deliveries(roster: Roster, shares: Mapping[str, Mapping[str, bytes]]) -> dic
     """For every site that sent shares, the message with those that the others have for it."""
     senders = sorted(map(roster.position, shares))
     roster.check_enough(senders, "sent shares")
+    roster.check_noise(senders, "sent shares")
     header = {"senders": senders}
     found = {}
     for receiver in shares:
@@ -182,14 +195,16 @@ def read_revealed(roster: Roster, division: Division, client: str, data: bytes) 
 class Total:
     """The sum of the survivors' vectors.
 
-    values: The sum, number by number, below 2^53.
+    values: The sum, number by number, between -2^53 and 2^53.
     sites: The names of the sites in it.
     dropped: The names of the sites that were lost after they had sent shares.
+    noisy: How many of the sites in it have added noise.
     """
 
-    values: Vector
+    values: Ints
     sites: tuple[str, ...]
     dropped: tuple[str, ...]
+    noisy: int = 0
 
 
 def total(
@@ -220,15 +235,18 @@ def total(
             raise _bad_shares(names[site])
         for there in division.survivors:
             found += pair_mask(secret, roster, site, there)
-    if found.max() >= LIMIT * len(division.survivors):
+    values, most = found.view(np.int64), LIMIT * len(division.survivors)
+    least = 1 - most if roster.begin.noisy else 0
+    if values.min() < least or values.max() >= most:
         raise GCFCPError(
             "the secure sum has numbers that no sum of counts can have, because a site did not "
             "mask its vector as agreed: it ends with nothing"
         )
     return Total(
-        found,
+        values,
         tuple(names[site] for site in division.survivors),
         tuple(names[site] for site in division.dropped),
+        roster.noisy(division.survivors),
     )
 
 

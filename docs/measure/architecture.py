@@ -37,10 +37,11 @@ def main() -> None:
         for i, room in enumerate(rooms):
             x = GAP + i * (wide + GAP)
             place[room["name"]] = (x, y, wide)
+            size = min(14.0, (wide - 6) / (0.68 * len(room["name"])))
             parts.append(
                 f'<rect x="{x:.0f}" y="{y}" width="{wide:.0f}" height="{ROOM}" rx="6" '
                 f'fill="{colour}" fill-opacity="0.12" stroke="{colour}"/>'
-                f'<text x="{x + wide / 2:.0f}" y="{y + 19}" text-anchor="middle" font-size="14" '
+                f'<text x="{x + wide / 2:.0f}" y="{y + 19}" text-anchor="middle" font-size="{size:.3g}" '
                 f'font-weight="600" fill="currentColor">{escape(room["name"])}</text>'
                 + _what(room, x + wide / 2, y + 35, wide)
             )
@@ -84,7 +85,8 @@ def _arrow(place: dict[str, tuple[float, float, float]], a: str, b: str, what: s
     )
     if not what:
         return line
-    x, y = ((x1 + x2) / 2 + 8, (y1 + y2) / 2 + 4) if ay != by else (x1 - 10, ay - 6)
+    # What passes stands between the floors, next to the room that it leaves.
+    x, y = ((x1 + x2) / 2 + 8, ay - 13) if ay != by else (x1 - 10, ay - 6)
     return line + (
         f'<text x="{x:.0f}" y="{y:.0f}" font-size="12" fill="currentColor">{escape(what)}</text>'
     )

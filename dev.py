@@ -27,7 +27,11 @@ BLOCKS = "tests/test_docs.py::test_every_block_runs"  # The code of a page of th
 TASKS: dict[str, tuple[str, str, list[list[str]]]] = {
     "demo": ("a whole federated calibration, ending in a report", "demo", [["gcfcp", "demo"]]),
     "test": ("the tests that take seconds", "test", [["pytest", "-m", "not slow"]]),
-    "slow": ("the tests that take minutes", "test", [["pytest", "-m", "slow", "--durations=25"]]),
+    "slow": (
+        "the tests that take minutes",  # Many of them wait for other processes.
+        "test",
+        [["pytest", "-m", "slow", "-n", "3", "--durations=40"]],
+    ),
     "simulation": (
         "1,000 clients in Flower's simulation (installs Ray, 220 MB)",
         "test,flower-sim",

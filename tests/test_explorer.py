@@ -21,7 +21,7 @@ from gcfcp.report import numbers as num
 from gcfcp.report.explorer import CHOICE
 
 GROUPS = Groups({"all": "TRUE", "f": "sex = 'F'", "old": "age >= 65"})
-SIZES = {"city": 90, "coast": 40, "isle": 12}
+SIZES = {"city": 60, "coast": 30, "isle": 12}
 FEW = {"alphas": (0.02, 0.3), "parts": (0.5, 1), "within": None}
 EVIL = "</script><img src=x onerror=alert(1)>&amp;"
 
@@ -52,6 +52,7 @@ def listed(data, place):
     return [data["texts"][text] for text in data["lists"][place]]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("made", "asked"),
     [
@@ -180,8 +181,9 @@ def test_the_page_stays_small_and_says_what_is_left_out(monkeypatch):
 
 
 def test_the_same_exploration_gives_the_same_page():
+    asked = {"rule": "max", "alphas": (), "parts": (1,), "within": None}
     pages = {
-        render_explorer(explore(some, rule="max", **FEW), date="today")
+        render_explorer(explore(some, **asked), date="today")
         for some in (federation(), federation()[::-1])
     }
     assert len(pages) == 1
@@ -190,6 +192,7 @@ def test_the_same_exploration_gives_the_same_page():
 # --- the report -----------------------------------------------------------------------------------
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("by", ["atom", "group"])
 def test_a_report_explores_from_its_predictor_on(by):
     summaries = federation(by=by)
@@ -275,6 +278,23 @@ def test_the_command_writes_the_page_and_its_commands_give_the_same_numbers(run,
 
 
 def test_the_command_for_programs(run):
+    assert (
+        "did you mean 0.1?"
+        in run(
+            *(
+                "explore",
+                *FILES,
+                "--alpha",
+                "0.9",
+                "--alphas",
+                "0.9",
+                "--no-sites",
+                "--rule",
+                "max",
+            ),
+            *("--json", "-o", "coverage.html"),
+        )[2]
+    )
     asked = ["--alphas", "0.1", "--no-sites", "--rule", "max", "--json", "-o", "programs.html"]
     told = json.loads(run("explore", *FILES, *asked)[1])
     assert told["alphas"] == [0.1]
@@ -307,7 +327,7 @@ def test_a_report_explores_the_summaries_of_its_predictor_only(run, folder):
 
 @pytest.mark.slow
 def test_the_report_of_the_command_line_has_sliders(run, folder):
-    assert run("calibrate", *FILES, "-o", "q.json")[0] == 0
+    assert run("calibrate", *FILES, "--rule", "max", "-o", "q.json")[0] == 0
     assert run("report", "q.json", "--explore", *GIVEN, "-o", "r.html")[0] == 0
     data = data_of((folder / "r.html").read_text())
     assert len(data["alphas"]) == 30

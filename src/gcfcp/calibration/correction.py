@@ -74,6 +74,8 @@ THEOREM_3 = "theorem 3 (this very predictor)"
 THEOREM_4 = "theorem 4 (counts with noise)"
 """The ground of levels from counts with noise; docs/guarantees.md has the proof."""
 
+_ONE_RECORD = 1.005  # A weight below this is called one record: n / (n + 1) of one, or just one.
+
 PAPERS = "the paper's weight"
 """One record for each client, for every rule and group."""
 
@@ -102,14 +104,11 @@ class Correction:
         """What the test point weighs, in records: "1.11", or "1.11 to 1.5" if that differs."""
         if self.confidence is not None:
             return "0"
-        if self.theorem == ONE_CLIENT:
+        if self.theorem == ONE_CLIENT and self.records < _ONE_RECORD:
             return "1"
-        size = f"{self.records:.3g}"
-        return (
-            size
-            if self.least_records >= 0.995 * self.records
-            else (f"{self.least_records:.3g} to {size}")
-        )
+        if self.least_records >= 0.995 * self.records:
+            return f"{self.records:.3g}"
+        return f"{self.least_records:.3g} to {self.records:.3g}"
 
     def __str__(self) -> str:
         if self.confidence is not None:
@@ -118,7 +117,10 @@ class Correction:
                 " no test point is charged"
             )
         if self.theorem == ONE_CLIENT:
-            return "one client: the test point weighs as one record"
+            text = "one client: the test point weighs as one record"
+            if self.records < _ONE_RECORD:
+                return text
+            return f"{text} of it, which is {self.size} records of all clients"
         text = f"the test point weighs as {self.size} records, by {self.theorem}"
         if self.gamma is not None and not self.followed:
             about = "at most " if self.gamma_ground == "at most" else ""

@@ -30,6 +30,7 @@ from gcfcp.cli.options import (
     app,
     typed,
 )
+from gcfcp.cli.server import warn_of_alpha
 from gcfcp.errors import GCFCPError
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ def explore(
     from gcfcp.report import render_explorer
 
     inputs.check_output(output, force, as_json)
+    warn_of_alpha(alpha)
     loaded = inputs.load_summaries(summaries, known_keys, aggregate, round, skip_bad)
     with console.progress("calibrating", "settings") as advance:
         explored = gcfcp.explore(

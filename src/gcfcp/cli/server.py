@@ -76,7 +76,7 @@ def plan(
     """
     import gcfcp
 
-    _warn_of_alpha(alpha)
+    warn_of_alpha(alpha)
     loaded = inputs.load_summaries(summaries, known_keys, aggregate, round, skip_bad)
     found = gcfcp.plan(
         loaded.summaries,
@@ -225,7 +225,7 @@ def shape(
     import gcfcp
 
     inputs.check_output(output, force, as_json)
-    _warn_of_alpha(alpha)
+    warn_of_alpha(alpha)
     loaded = inputs.load_summaries(summaries, known_keys, aggregate, round, skip_bad)
     made = gcfcp.fit_shape(
         loaded.summaries, alpha, loaded.mixture(mixture), aggregates=loaded.aggregates
@@ -295,7 +295,7 @@ def calibrate(
     inputs.check_output(output, force, as_json)
     if not as_json:
         console.check_tables()
-    _warn_of_alpha(alpha)
+    warn_of_alpha(alpha)
     loaded = inputs.load_summaries(summaries, known_keys, aggregate, round, skip_bad)
     result = gcfcp.calibrate(
         loaded.summaries,
@@ -543,7 +543,7 @@ def verify(
         )
 
 
-def _warn_of_alpha(alpha: float) -> None:
+def warn_of_alpha(alpha: float) -> None:
     """Say so if alpha looks like the coverage that somebody wants."""
     if 0.5 < alpha < 1:
         console.note(

@@ -169,7 +169,7 @@ class _Settings:
     def _missing(self, weights: Floats, infinite: Bools) -> list[str]:
         """The share of the records of each group that have no finite threshold."""
         if self.explored.by == "group":
-            return ["all" if one else "none of its own" for one in infinite]
+            return ["all" if one else "none by its own level" for one in infinite]
         total, without = weights @ self.membership, (weights * infinite) @ self.membership
         return [
             num.share(float(part / whole)) if whole > 0 else num.DASH

@@ -708,3 +708,39 @@ def test_the_page_says_which_kind_of_promise_it_is() -> None:
     assert "The promise is about this very predictor: with 95% confidence it holds for all" in page
     assert "on average over calibrations" not in page
     assert "weighs as much as" not in page
+
+
+# --- noise ---------------------------------------------------------------------------------------
+
+
+def noisy_site(client: str, epsilon: float | None) -> gcfcp.ClientSummary:
+    rng = np.random.default_rng(len(client))
+    member = np.column_stack([np.ones(3000, bool), rng.random(3000) < 0.4])
+    groups = gcfcp.Groups({"all": "TRUE", "old": "age >= 65"})
+    grid = gcfcp.Grid.uniform(0, 4, 16)
+    return gcfcp.summarize(
+        np.abs(rng.normal(size=3000)), member, groups=groups, client=client, grid=grid,
+        score="residual", epsilon=epsilon,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("epsilons", [(1.0, 2.0), (1.0, None), (None, None)])
+def test_the_page_says_what_noise_took(epsilons: tuple[float | None, ...]) -> None:
+    """In memory and from a file; not beside sites whose exact counts it would tell."""
+    pytest.importorskip("opendp", reason="noise needs OpenDP (extra dp)")
+    parts = [noisy_site("a" * (i + 1), e) for i, e in enumerate(epsilons)]
+    made = gcfcp.calibrate(parts, 0.1, rule="max")
+    predictor = gcfcp.Predictor("residual", made)
+    told = None not in epsilons
+    for given in (predictor, gcfcp.Predictor.from_json(predictor.to_json())):
+        page = Reader(render(given))
+        assert ("Clients have added noise" in page.text) == any(epsilons)
+        cells = [c for c in page.all("td") if c.get("data-label") == "Taken by noise"]
+        assert len(cells) == (2 if told else 0)
+        if told:
+            assert "(epsilon 2)" in page.text
+            for cell, promised in zip(cells, made.guarantee, strict=True):
+                assert float(cell["data-value"]) == pytest.approx(promised.privacy, abs=1e-3)
+                assert float(cell["data-value"]) >= promised.privacy - 1e-9
+        else:
+            assert "Taken by noise" not in page.text

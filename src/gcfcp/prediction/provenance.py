@@ -37,7 +37,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
 from gcfcp import codec
-from gcfcp.calibration import Calibration, mixture, screen_pool
+from gcfcp.calibration import Calibration, Guarantee, mixture, screen_pool
 from gcfcp.summary import ClientSummary, hidden_groups
 
 
@@ -67,7 +67,7 @@ def provenance_of(calibration: Calibration) -> dict[str, Any]:
             _client(s, calibration.shares[s.client]) | {"unlike": unlike.get(s.client)}
             for s in calibration.summaries
         ],
-        "guarantee": [asdict(g) for g in calibration.guarantee],
+        "guarantee": [_promise(g, calibration) for g in calibration.guarantee],
         "round": calibration.round,
         # In whole percent, because an exact share would tell how many records a client has.
         "largest_shares": [
@@ -76,6 +76,18 @@ def provenance_of(calibration: Calibration) -> dict[str, Any]:
         ],
         "twins": [list(names) for names in calibration.twins],
     }
+
+
+def _promise(given: Guarantee, calibration: Calibration) -> dict[str, Any]:
+    """What is promised to one group.
+
+    What noise took depends on the weight of the group, so that it is told only if every count
+    behind that weight has noise.
+    """
+    found = asdict(given)
+    if any(s.noise is None for s in calibration.summaries):
+        del found["privacy"]
+    return found
 
 
 def _client(s: ClientSummary, share: float) -> dict[str, Any]:
@@ -110,7 +122,7 @@ OF_CLIENT = (
 
 OF_GROUP = (
     "group", "lower", "lower_status", "certified", "certified_status", "upper", "upper_status",
-    "theorem", "eta", "promise", "confidence", "epsilon",
+    "theorem", "eta", "promise", "confidence", "epsilon", "privacy",
 )  # fmt: skip
 """What a file without the coreset says about the promise to a group."""
 
@@ -119,6 +131,7 @@ _BOUNDS = {
     "lower": (Decimal("0.001"), ROUND_FLOOR),
     "certified": (Decimal("0.001"), ROUND_FLOOR),
     "upper": (Decimal("0.01"), ROUND_CEILING),
+    "privacy": (Decimal("0.001"), ROUND_CEILING),
 }
 
 

@@ -47,6 +47,7 @@ def promises(predictor: Predictor) -> dict[str, Any]:
         named = f" ({method})" if isinstance(method, str) else ""
         return {
             "text": text + f" The method{named} recorded no bounds for single groups.",
+            "noise": "",
             "rows": [],
         }
     rows = [
@@ -72,8 +73,10 @@ def promises(predictor: Predictor) -> dict[str, Any]:
         text += f' The bounds in the column "At most" hold with {confidence} confidence.'
     return {
         "text": text,
+        "noise": _noise_text(list(given.values())),
         "rows": rows,
         "counted": counted,
+        "noisy": any(row["noise"].value for row in rows),
         "left_out": left_out,
         "words": [
             (GROUNDS.get(status, status), STATUS[status]) for status in STATUS if status in statuses
@@ -149,7 +152,32 @@ def _promise_row(group: str, definition: str, given: Mapping[str, Any], alpha: f
         "records": num.Cell.of(given.get("records"), num.whole),
         "effective": num.Cell.of(given.get("effective_n"), num.whole),
         "weight": num.Cell.of(given.get("weight"), num.share),
+        "noise": num.Cell.of(given.get("privacy"), _points),
     }
+
+
+def _noise_text(given: Sequence[Mapping[str, Any]]) -> str:
+    """What noise protects and what it took, in words; "" if no client has added any."""
+    losses = [e for g in given if (e := codec.number(g.get("epsilon"))) is not None]
+    if not losses:
+        return ""
+    told = any(codec.number(g.get("privacy")) is not None for g in given)
+    points = (
+        ', by as many percentage points as "Taken by noise" says'
+        if told
+        else "; by how much is not told, because some clients have added no noise"
+    )
+    return (
+        "Clients have added noise to their counts, so that one record more or less at a client "
+        "changes the probability of what it tells by at most the factor e^"
+        f"{max(losses):g} (epsilon {max(losses):g}). The promise holds in spite of the noise: "
+        f"more coverage is aimed at than is promised{points}. This makes predictions larger."
+    )
+
+
+def _points(value: float) -> str:
+    """A part of the coverage in percentage points; all of it if nothing else is left."""
+    return "all" if value >= 1 else f"{100 * value:.1f}"
 
 
 GROUNDS = {

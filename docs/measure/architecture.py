@@ -41,9 +41,9 @@ def main() -> None:
             parts.append(
                 f'<rect x="{x:.0f}" y="{y}" width="{wide:.0f}" height="{ROOM}" rx="6" '
                 f'fill="{colour}" fill-opacity="0.12" stroke="{colour}"/>'
-                f'<text x="{x + wide / 2:.0f}" y="{y + 19}" text-anchor="middle" font-size="{size:.3g}" '
-                f'font-weight="600" fill="currentColor">{escape(room["name"])}</text>'
-                + _what(room, x + wide / 2, y + 35, wide)
+                f'<text x="{x + wide / 2:.0f}" y="{y + 19}" text-anchor="middle" '
+                f'font-size="{size:.3g}" font-weight="600" fill="currentColor">'
+                f"{escape(room['name'])}</text>" + _what(room, x + wide / 2, y + 35, wide)
             )
     parts += [_arrow(place, *step) for step in WAY]
     tall = 8 + len(floors) * TALL - (TALL - ROOM) + 8

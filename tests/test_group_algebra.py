@@ -158,6 +158,11 @@ def test_a_group_is_checked_where_it_is_made():
         Group("a", "avg(age) > 3")
     with pytest.raises(GCFCPError, match="is empty or blank"):
         Group(" ", "TRUE")
+    for open_ in ("sex = 'F", 'sex" = 1', "`sex = 1"):  # Another part could close it.
+        with pytest.raises(GCFCPError, match=r"open quotation mark .: close it"):
+            Group("a", open_)
+    with pytest.raises(GCFCPError, match="one \\) too many"):
+        Group("a", "age > 1) OR (TRUE")
     with pytest.raises(GCFCPError, match=r"has 201 characters .*: give it another one with"):
         Groups([Group("a" * 98, "TRUE") & Group("b" * 98, "TRUE")])
     with pytest.raises(GCFCPError, match="give values of Group alone"):

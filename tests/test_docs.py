@@ -193,7 +193,7 @@ def test_example_runs(example: Path, tmp_path: Path) -> None:
         env=os.environ | {"MPLBACKEND": "agg"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()

@@ -14,6 +14,7 @@ import gcfcp
 from gcfcp import Group, Groups
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import Levels
+from without import run_without
 
 OLD = Group("old", "age >= 65")
 FEMALE = Group("female", "sex = 'F'")
@@ -157,6 +158,11 @@ def test_a_group_is_checked_where_it_is_made():
         Group("a", "avg(age) > 3")
     with pytest.raises(GCFCPError, match="is empty or blank"):
         Group(" ", "TRUE")
+    for open_ in ("sex = 'F", 'sex" = 1', "`sex = 1"):  # Another part could close it.
+        with pytest.raises(GCFCPError, match=r"open quotation mark .: close it"):
+            Group("a", open_)
+    with pytest.raises(GCFCPError, match="one \\) too many"):
+        Group("a", "age > 1) OR (TRUE")
     with pytest.raises(GCFCPError, match=r"has 201 characters .*: give it another one with"):
         Groups([Group("a" * 98, "TRUE") & Group("b" * 98, "TRUE")])
     with pytest.raises(GCFCPError, match="give values of Group alone"):
@@ -304,6 +310,23 @@ def test_a_frame_that_has_no_levels_to_take_is_refused():
         Groups.from_column("x", [1], frame={"x": [1]})
     with pytest.raises(GCFCPError, match="has no values"):
         Groups.from_column("x", frame={"x": [None, None]})
+
+
+def test_groups_are_made_and_counted_with_numpy_alone(tmp_path):
+    program = """
+import gcfcp
+groups = gcfcp.Groups.from_column("region", ["north", "south"])
+print((groups & gcfcp.Group("old", "age >= 65")).to_toml())
+print(gcfcp.Groups(["all", "rare"]).count({"all": [1, 1], "rare": [0, 1]}).groups[1].n)
+try:
+    gcfcp.Groups.from_column("region", frame={"region": ["north"]})
+except gcfcp.GCFCPError as error:
+    print(error)
+"""
+    lines = run_without(["polars"], program, cwd=tmp_path).stdout.splitlines()
+    assert lines[1].startswith('"region north and old" = ')
+    assert lines[-2] == "1"
+    assert lines[-1].startswith("polars is needed for the membership of a data frame")
 
 
 # --- how many rows -----------------------------------------------------------------------------

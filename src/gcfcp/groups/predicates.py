@@ -76,6 +76,9 @@ def problem_of(predicate: str) -> str | None:
             return "condition contains an SQL comment: write a TOML comment (#) instead"
         if kind == "word" and (text.lower() in _REFUSED or "$" in text):
             return f"condition uses {text}: a group must be defined row by row"
+        if kind == "symbol" and text in "'\"`":
+            # Another condition, joined to this one by AND, would close it.
+            return f"condition has an open quotation mark {text}: close it"
         if kind in ("string", "quoted") and previous == "word" and adjacent:
             return f"condition contains {last}{text[0]}: put a blank before the quotation mark"
         if kind == "open" and _is_foreign_call(previous, last):

@@ -73,9 +73,9 @@ def test_the_numbers_of_the_page_are_those_of_calibrate(made, asked):
         for shown, setting in zip(column, columns, strict=True):
             found = quiet(summaries, setting, explored)
             thresholds = np.array([r.threshold for r in found.atoms])[order]
-            numbers = np.array([float(data["numbers"][t]) for t in shown["t"]])
+            numbers = np.array([float(data["numbers"][t][0]) for t in shown["t"]])
             assert numbers.tobytes() == thresholds.tobytes()
-            assert listed(data, shown["s"]) == [
+            assert [data["numbers"][t][1] for t in shown["t"]] == [
                 num.Cell.of(t, num.short).text for t in thresholds.tolist()
             ]
             weights = np.array([r.weight for r in found.atoms])
@@ -87,13 +87,14 @@ def test_the_numbers_of_the_page_are_those_of_calibrate(made, asked):
             assert count == f"{without.sum()} of {len(without)}"
             if explored.by == "atom":
                 assert share == num.share(weights[without].sum() / weights.sum())
-            promised = np.array(listed(data, shown["g"])).reshape(-1, 4)
-            for (bound, ground, effective, _), g in zip(promised, found.guarantee, strict=True):
+            promised = np.array(listed(data, shown["p"])).reshape(-1, 2)
+            effective = listed(data, shown["e"])
+            assert effective == [num.whole(g.effective_n) for g in found.guarantee]
+            for (bound, ground), g in zip(promised, found.guarantee, strict=True):
                 assert float(bound.rstrip("%")) <= 100 * g.certified + 1e-4
                 assert float(bound.rstrip("%")) > 100 * g.certified - 0.11
                 assert ground.startswith(g.certified_status)
                 assert (g.theorem or "") in ground
-                assert effective == num.whole(g.effective_n)
             reasons = {r.reason for r in found.atoms if r.reason is not None}
             told = [data["texts"][reason] for reason, _ in shown["r"]]
             assert sorted(told) == sorted(f"{r[:1].upper()}{r[1:]}." for r in reasons)
@@ -106,7 +107,7 @@ def test_shares_of_a_group_are_those_of_its_atoms():
     data = data_of(render_explorer(explored))
     for column, columns in zip(data["settings"], explored.settings, strict=True):
         for shown, setting in zip(column, columns, strict=True):
-            missing = np.array(listed(data, shown["g"])).reshape(-1, 4)[:, 3]
+            missing = listed(data, shown["m"])
             for g, name in enumerate(GROUPS.names):
                 own = [r for r in setting.atoms if name in r.groups]
                 without = sum(r.weight for r in own if np.isinf(r.threshold))
@@ -172,11 +173,18 @@ def test_the_page_stays_small_and_says_what_is_left_out(monkeypatch):
     explored = explore(federation(), rule="max", **FEW)
     whole = render_explorer(explored, date="today")
     assert "had to be left out" not in whole
-    monkeypatch.setattr(lookup, "_BUDGET", len(lookup.lookup_of(explored).text) - 1)
+    size = len(lookup.lookup_of(explored).text)
+    monkeypatch.setattr(lookup, "_BUDGET", size - 1)
+    fewer = data_of(render_explorer(explored, date="today"))  # Fewer reasons are enough here.
+    assert len(fewer["rows"]) == 4
+    assert any(text.endswith(" of less weight") for text in fewer["texts"])
+    monkeypatch.setattr(lookup, "_REASONS", 1)
+    monkeypatch.setattr(lookup, "_BUDGET", len(json.dumps(fewer)) // 2)
     small = unescape(render_explorer(explored, date="today"))
-    assert "2 rows of the table had to be left out: the combinations of groups with" in small
     data = data_of(small)
-    assert len(data["rows"]) == 2
+    left = 4 - len(data["rows"])
+    assert left > 0
+    assert f"{num.counted(left, 'row')} of the table had to be left out: the combinations" in small
     assert listed(data, data["settings"][0][0]["f"])[2].endswith(" of 4")  # All are counted.
 
 
@@ -268,7 +276,7 @@ def test_the_command_writes_the_page_and_its_commands_give_the_same_numbers(run,
     code, out, err = run("calibrate", *FILES, *options, "--json", "-o", "again.json")
     assert code == 0, err
     told = {
-        tuple(data["groups"][g][0] for g in members): data["numbers"][number]
+        tuple(data["groups"][g][0] for g in members): data["numbers"][number][0]
         for (_, members), number in zip(data["rows"], data["settings"][place][1]["t"], strict=True)
     }
     assert told == {tuple(r["groups"]): r["threshold"] for r in json.loads(out)["table"]}

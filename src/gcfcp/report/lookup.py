@@ -43,13 +43,17 @@ class Lookup:
 
 
 def lookup_of(explored: Exploration) -> Lookup:
-    """All that the page looks up, with as many rows as fit, those with the most weight."""
-    rows = _by_weight(explored.start)
+    """All that the page looks up, with as many reasons and rows as fit, those of most weight."""
+    rows, reasons = _by_weight(explored.start), _REASONS
     while True:
-        text = _escaped(json.dumps(_Settings(explored, rows).data(), separators=(",", ":")))
+        found = _Settings(explored, rows, reasons).data()
+        text = _escaped(json.dumps(found, separators=(",", ":")))
         if len(text) <= _BUDGET or len(rows) <= 1:
             return Lookup(text, len(rows))
-        rows = rows[: len(rows) // 2]
+        if reasons > 1:
+            reasons //= 2
+        else:
+            rows = rows[: len(rows) * 3 // 4]
 
 
 def _by_weight(setting: Setting) -> Ints:
@@ -86,10 +90,11 @@ class _Settings:
     """The settings of an exploration in texts.
 
     - `rows`: The places of the atoms that the table shows, in its order.
+    - `reasons`: The most reasons that are listed for one setting.
     """
 
-    def __init__(self, explored: Exploration, rows: Ints) -> None:
-        self.explored, self.rows = explored, rows
+    def __init__(self, explored: Exploration, rows: Ints, reasons: int) -> None:
+        self.explored, self.rows, self.most = explored, rows, reasons
         self.membership = explored.membership
         self.texts, self.numbers, self.lists = _Once(), _Once(), _Once()
 
@@ -136,19 +141,13 @@ class _Settings:
         thresholds, infinite = setting.thresholds, ~np.isfinite(setting.thresholds)
         weights = np.array([record.weight or 0.0 for record in setting.atoms])
         shown = self.rows.tolist()
-        missing = self._missing(weights, infinite)
+        promised = [_promise(g, setting.alpha) for g in setting.guarantee]
         return {
-            # Thresholds: the place of the number, and that of its text.
             "t": [self.numbers.place(repr(float(thresholds[i]))) for i in shown],
-            "s": self._list([_threshold_text(float(thresholds[i])) for i in shown]),
             "w": self._list([num.share(float(weights[i])) for i in shown]),
-            "g": self._list(
-                [
-                    text
-                    for g, m in zip(setting.guarantee, missing, strict=True)
-                    for text in (*_promise(g, setting.alpha), m)
-                ]
-            ),
+            "p": self._list([text for pair in promised for text in pair]),
+            "e": self._list([num.whole(g.effective_n) for g in setting.guarantee]),
+            "m": self._list(self._missing(weights, infinite)),
             "f": self._list(
                 [
                     setting.correction.size,
@@ -185,30 +184,26 @@ class _Settings:
         cells = cells_of(self.explored)
         found = [
             [self._text(_sentence(reason)), self._text(_extent(cells, weights[members[reason]]))]
-            for reason in order[:_REASONS]
+            for reason in order[: self.most]
         ]
-        if len(order) > _REASONS:
-            left = f"and {num.counted(len(order) - _REASONS, 'other reason')} of less weight"
+        if len(order) > self.most:
+            left = f"and {num.counted(len(order) - self.most, 'other reason')} of less weight"
             found.append([self._text(left), self._text("")])
         return found
 
 
-def _number(text: str) -> float | str:
-    """A threshold as JSON can hold it: infinite ones are words."""
+def _number(text: str) -> tuple[float | str, str]:
+    """A threshold as JSON can hold it, infinite ones as words, and as the report writes it."""
     value = float(text)
-    return value if math.isfinite(value) else text
+    shown = num.Cell.of(value, num.short).text
+    return (value if math.isfinite(value) else text), shown
 
 
-def _threshold_text(value: float) -> str:
-    """A threshold as the report writes it."""
-    return num.Cell.of(value, num.short).text
-
-
-def _promise(g: Guarantee, alpha: float) -> tuple[str, str, str]:
-    """What is promised for a group at least, on what ground, and its effective records."""
+def _promise(g: Guarantee, alpha: float) -> tuple[str, str]:
+    """What is promised for a group at least, and on what ground."""
     bound = num.rounded(alpha, up=False)(g.certified)
     ground = sections.GROUNDS.get(g.certified_status, g.certified_status)
-    return bound, f"{ground}, {g.theorem}" if g.theorem else ground, num.whole(g.effective_n)
+    return bound, f"{ground}, {g.theorem}" if g.theorem else ground
 
 
 def _sentence(reason: str) -> str:

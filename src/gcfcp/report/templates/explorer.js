@@ -151,12 +151,13 @@
     const what = by("count").previousElementSibling.textContent;
     write("said", `Alpha ${name}, ${mixture}: ${count} ${what}.`);
 
-    const promised = listed(setting.g);
+    const promised = listed(setting.p);
+    const missing = listed(setting.m);
+    const effective = listed(setting.e);
     groupRows.forEach((row, i) => {
-      const [bound, ground, effective, missing] = promised.slice(4 * i, 4 * i + 4);
-      row.cells[1].replaceChildren(bound, element("small", {}, ground));
-      row.cells[2].textContent = missing;
-      row.cells[4].textContent = effective;
+      row.cells[1].replaceChildren(promised[2 * i], element("small", {}, promised[2 * i + 1]));
+      row.cells[2].textContent = missing[i];
+      row.cells[4].textContent = effective[i];
     });
 
     const none = setting.r.length === 0;
@@ -169,14 +170,14 @@
       }),
     );
 
-    const shown = listed(setting.s);
     const weighs = listed(setting.w);
     const first = settings[0][start];
     cellRows.forEach((row, i) => {
-      mark(row, numbers[setting.t[i]], shown[i], numbers[first.t[i]]);
-      row.cells[2].textContent = shown[i];
+      const [number, shown] = numbers[setting.t[i]];
+      mark(row, number, shown, numbers[first.t[i]][0]);
+      row.cells[2].textContent = shown;
       row.cells[3].textContent = weighs[i];
-      row.dataset.words = typeof numbers[setting.t[i]] === "number" ? "" : "infinite " + shown[i];
+      row.dataset.words = typeof number === "number" ? "" : "infinite " + shown;
     });
     findGroups();
     findCells();

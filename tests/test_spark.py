@@ -40,6 +40,8 @@ N = 6000
 def spark() -> Any:
     """One session for all tests; a task may fail three times."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    if other := SparkSession.getActiveSession():  # It would be taken as it is.
+        other.stop()
     session = (
         SparkSession.builder.master("local[2,4]")
         .config("spark.ui.enabled", "false")

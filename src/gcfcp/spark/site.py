@@ -14,6 +14,9 @@ What a partition sends:
 | by group with `min_count`                  | by atom, because small combinations must be known |
 | by group, with a shape made of summaries   | by atom, to see if these very records made it     |
 
+A `GROUP BY` in Spark's own SQL would be cheaper with a grid (benchmarks/spark.py). But the groups
+of a record would then be decided by another SQL than at other sites.
+
 Cost: one pass over the data. A partition sends at most 4 `delta` numbers with their counts for each
 cell, 16 kB at delta = 250. The driver holds the replies of all partitions.
 """

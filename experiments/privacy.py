@@ -15,6 +15,7 @@ is its size. The 16 combinations of groups and the sites give the exact coverage
 | `together`    | Size if only the sum of 10 sites is seen, and few of them add noise            |
 | `compared`    | Size with min_count, with a sum alone, and with noise, side by side            |
 | `federations` | Is any group covered too little with noise, in random federations?             |
+| `uncharged`   | Does the same search find it out if nothing is charged for the noise?          |
 
 `federations` draws federations of one to five sites, two or three overlapping attributes, records
 from 30 to 2,000 a site, epsilon from 0.1 to 10, by atom and by group. Each is calibrated some
@@ -31,12 +32,14 @@ Cost: at the defaults about 20 minutes on one quiet core.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,7 @@ from numpy.typing import NDArray
 import gcfcp
 from experiments.validity import largest_by_chance
 from gcfcp import Grid, Groups
+from gcfcp.calibration import noisy as charges
 from gcfcp.noise import Noise, imitated
 from gcfcp.summary import Making, counts_of, sensitivity_of, summary_from_counts
 
@@ -60,7 +64,7 @@ EPSILONS = (0.1, 0.5, 1.0, 2.0, 10.0)
 RECORDS = (200, 1000, 5000, 20_000)
 SITES = (1, 10)
 CELLS = (8, 16, 32)
-PARTS = ("grid", "noise", "together", "compared", "federations")
+PARTS = ("grid", "noise", "together", "compared", "federations", "uncharged")
 WAYS = (
     "every score",
     "min_count 10",
@@ -366,6 +370,23 @@ def _z(excess: Floats) -> tuple[float, float]:
     return float(z[worst]), float(-mean[worst])
 
 
+@contextlib.contextmanager
+def uncharged() -> Iterator[None]:
+    """Let the server take counts with noise for counts without: a wrong rule, for comparison."""
+    kept = charges.margin_of, charges.NoiseCharge.of
+
+    def nothing(alpha: Fraction, gamma: Fraction, epsilon: float) -> charges.NoiseCharge:
+        return charges.NoiseCharge(gamma, alpha, epsilon)
+
+    vars(charges)["margin_of"] = lambda law, cells, *_: np.zeros(cells)
+    type.__setattr__(charges.NoiseCharge, "of", staticmethod(nothing))
+    try:
+        yield
+    finally:
+        vars(charges)["margin_of"] = kept[0]
+        type.__setattr__(charges.NoiseCharge, "of", kept[1])
+
+
 def federations_part(federations: int, seconds: float) -> dict[str, Any]:
     """Search random federations for a group that is covered too little.
 
@@ -496,6 +517,14 @@ def page(found: dict[str, Any]) -> str:
             f"{r['mean excess']:.3f} above 1 - alpha.",
             "",
         ]
+    if r := found.get("uncharged"):
+        lines += [
+            "The same search with a server that charges nothing for the noise, in "
+            f"{r['federations']:,} federations: the largest z is {r['largest z']:.2f} (deficit "
+            f"{r['its deficit']:+.4f}), and coverage is on average {r['mean excess']:.3f} above "
+            "1 - alpha.",
+            "",
+        ]
     return "\n".join(lines)
 
 
@@ -539,11 +568,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "compared": compared_part,
     }
     for part in parts:
-        found[part] = (
-            measure[part](given.runs)
-            if part in measure
-            else federations_part(given.federations, given.seconds)
-        )
+        with uncharged() if part == "uncharged" else contextlib.nullcontext():
+            found[part] = (
+                measure[part](given.runs)
+                if part in measure
+                else federations_part(given.federations, given.seconds)
+            )
         file.write_text(json.dumps(found, indent=1) + "\n")
         (given.output / "privacy.md").write_text(page(found))
 

@@ -277,4 +277,5 @@ STRUCTURED: dict[str, Mutation] = {
     "grid": in_json,
     "groups": in_toml,
     "table": in_table,
+    "sums": in_container,
 }

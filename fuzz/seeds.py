@@ -9,6 +9,7 @@ import numpy as np
 
 import gcfcp
 from fuzz import targets
+from gcfcp import secure
 from gcfcp.noise import Noise
 from gcfcp.summary import Making, counts_of, places_of, summary_from_counts
 
@@ -145,6 +146,17 @@ def audits() -> dict[str, gcfcp.Audit]:
     }  # fmt: skip
 
 
+def messages() -> dict[str, bytes]:
+    """One message of a secure sum of each kind, and beginnings of sums with noise and signatures.
+
+    Keys are new each time: of `delivery` and `roster` the sealed parts are refused elsewhere.
+    """
+    flags = targets.CANONICAL | targets.FINGERPRINT
+    found = {name: targets.content(m["a"], flags) for name, m in targets._sums()["sent"].items()}
+    noisy = secure.begin(b"fuzz", 4, signed=True, round="1" * 32, noisy=3, needed=2)
+    return found | {"begin-noisy": targets.content(noisy.to_bytes(), flags)}
+
+
 GROUPS = {
     "names": 'names = ["age", "b", "x"]\n',
     "table": '[groups]\nall = "TRUE"\nold = "age >= 65"\nf = "sex = \'F\'"\n',
@@ -201,6 +213,7 @@ def inputs() -> dict[str, dict[str, bytes]]:
         "grid": {k: g.to_json().encode() for k, g in GRIDS.items()},
         "groups": {k: v.encode() for k, v in GROUPS.items()},
         "table": {k: v.encode() for k, v in TABLES.items()},
+        "sums": messages(),
     }
 
 

@@ -15,11 +15,15 @@ not refused because of another:
     flags & 2   make the groups' fingerprint match
     flags & 4   make the stated sizes match the body
     flags & 8   make n match the counts
+
+A message of a secure sum is bound to its sum and roster, which are new in each process. With flags
+& 2 the header names those of `_sums`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import io
 import json
@@ -34,7 +38,7 @@ from typing import Any
 import numpy as np
 
 import gcfcp
-from gcfcp import codec, tables
+from gcfcp import codec, secure, tables
 from gcfcp.audit import Audit
 from gcfcp.cli import printing
 from gcfcp.errors import GCFCPError, GCFCPWarning
@@ -44,6 +48,9 @@ SECONDS = 1.0
 """The most processor time that one input may take."""
 
 LONGEST_MESSAGE = 2000  # An error message may have this many characters.
+_NEWER = {b"S": ("absent", "by", "round", "grid"), b"A": ("share", "round", "sets")}
+"""By the kind of a container, a field that each format version from 2 on has and none before."""
+
 # The flags of the module's docstring.
 CANONICAL, FINGERPRINT, SIZES, TOTAL = 1, 2, 4, 8
 
@@ -93,9 +100,8 @@ def container(kind: bytes, data: bytes) -> bytes:
     with contextlib.suppress(*codec.MALFORMED):
         fields = json.loads(header)
         if isinstance(fields, dict):
-            newer = (kind == b"S" and "absent" in fields) or (kind == b"A" and "share" in fields)
-            newest = "by" if kind == b"S" else "round"
-            version = 3 if newest in fields else 2 if newer else 1
+            newer = _NEWER.get(kind, ())
+            version = 1 + max((i for i, key in enumerate(newer, 1) if key in fields), default=0)
             header = _mended(flags, fields, len(body), body)
     whole = struct.pack("<5scHI", b"GCFCP", kind, version, len(header)) + header + body
     return whole + hashlib.sha256(whole).digest()
@@ -277,6 +283,76 @@ def grid(data: bytes) -> None:
         raise Defect("a score was rounded down, or twice")
 
 
+@functools.cache
+def _sums() -> dict[str, Any]:
+    """Three sites in an unsigned secure sum of four numbers, and their states after each step."""
+    first = secure.begin(b"fuzz", 4, signed=False, round="0" * 32)
+    me = {name: secure.Identity(name) for name in ("a", "b", "c")}
+    states: dict[str, list[secure.State]] = {name: [] for name in me}
+    sent: dict[str, dict[str, bytes]] = {}
+
+    def step(name: str, made: tuple[secure.State, bytes]) -> bytes:
+        states[name].append(made[0])
+        return made[1]
+
+    sent["keys"] = {n: step(n, secure.advertise(first.to_bytes(), me[n])) for n in me}
+    keys = [secure.read_keys(first, n, data) for n, data in sent["keys"].items()]
+    roster = secure.make_roster(first, keys)
+    whole, rules = roster.to_bytes(), secure.Rules()
+    sent["shares"] = {n: step(n, secure.share(states[n][0], whole, me[n], rules)) for n in me}
+    shares = {n: secure.read_shares(roster, n, data) for n, data in sent["shares"].items()}
+    sent["delivery"] = secure.deliveries(roster, shares)
+    sent["masked"] = {
+        n: step(n, secure.mask(states[n][1], sent["delivery"][n], lambda: np.arange(4))) for n in me
+    }
+    division = secure.divide(roster, list(me), list(me))
+    sent["reveal"] = dict.fromkeys(me, secure.ask_reveal(roster, division))
+    sent["revealed"] = {
+        n: step(n, secure.reveal(states[n][2], sent["reveal"][n], me[n])) for n in me
+    }
+    sent["begin"], sent["roster"] = {"a": first.to_bytes()}, {"a": whole}
+    found = {"first": first, "me": me["a"], "roster": roster, "division": division}
+    return found | {"states": states["a"], "sent": sent}
+
+
+def sums(data: bytes) -> None:
+    """A message of a secure sum, at a site for the server's messages, or at the server."""
+    here, (flags, header, body) = _sums(), split(data)
+    first, roster, states = here["first"], here["roster"], here["states"]
+    with contextlib.suppress(*codec.MALFORMED):
+        fields = json.loads(header)
+        if isinstance(fields, dict):
+            for key, value in (("sum", first.fingerprint), ("roster", roster.fingerprint)):
+                if flags & FINGERPRINT and key in fields:
+                    fields[key] = value
+            separators = (",", ":") if flags & CANONICAL else (", ", ": ")
+            canonical = bool(flags & CANONICAL)
+            header = json.dumps(
+                fields, sort_keys=canonical, separators=separators, ensure_ascii=False
+            ).encode()
+    whole = struct.pack("<5scHI", b"GCFCP", b"U", 1, len(header)) + header + body
+    whole += hashlib.sha256(whole).digest()
+    message, _ = secure.addressed(whole)
+    steps: dict[str, Callable[[], Any]] = {
+        "begin": lambda: secure.advertise(whole, here["me"]),
+        "keys": lambda: secure.read_keys(first, "a", whole),
+        "roster": lambda: secure.share(states[0], whole, here["me"], secure.Rules()),
+        "shares": lambda: secure.read_shares(roster, "a", whole),
+        "delivery": lambda: secure.mask(states[1], whole, lambda: np.arange(4)),
+        "masked": lambda: secure.read_masked(roster, "a", whole),
+        "reveal": lambda: secure.reveal(states[2], whole, here["me"]),
+        "revealed": lambda: secure.read_revealed(roster, here["division"], "a", whole),
+    }
+    if message not in steps:
+        raise GCFCPError("no site and no server takes this message")
+    made = steps[message]()
+    state = made[0] if isinstance(made, tuple) else None
+    if state is not None and secure.State.from_bytes(state.to_bytes()) != state:
+        raise Defect("a state that was written and read is another one")
+    if message == "begin" and secure.Begin.from_bytes(whole).to_bytes() != whole:
+        raise Defect("a beginning is not written as it was read")
+
+
 _FRAME = {
     "age": [1.0, 64.0, 65.0, None, float("nan"), -1e308],
     "sex": ["F", "M", "", None, "<b>", "\x1b[31m"],
@@ -348,4 +424,5 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "grid": grid,
     "groups": groups,
     "table": table,
+    "sums": sums,
 }

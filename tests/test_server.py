@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import gcfcp
 import oracles
 from gcfcp import (
     Calibration,
@@ -755,3 +756,21 @@ def test_the_repr_of_a_calibration_is_short():
     for hidden in ("Guarantee(", "AtomRecord(", "ThresholdTable(", "Coreset(", "ClientSummary("):
         assert hidden not in shown
     assert len(shown) < 700
+
+
+def test_other_labels_are_refused_also_behind_a_client_without_names():
+    groups, probabilities = gcfcp.Groups(["all"]), np.full((60, 2), 0.5)
+    summaries = [
+        gcfcp.summarize(
+            score.of(probabilities, [0 if names is None else names[0]] * 60),
+            np.ones((60, 1)),
+            groups=groups,
+            client=client,
+            score=score,
+        )
+        for client, names in (("a", None), ("b", ("x", "y")), ("c", ("y", "z")))
+        for score in [gcfcp.scores.THR(classes=names)]
+    ]
+    assert gcfcp.calibrate(summaries[:2], 0.1).table
+    with pytest.raises(gcfcp.GCFCPError, match=r"c has the labels \["):
+        gcfcp.calibrate(summaries, 0.1)

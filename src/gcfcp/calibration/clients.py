@@ -206,7 +206,8 @@ def misfits(found: Sequence[Any], names: Sequence[str], kind: Kind[T]) -> Iterat
 
     - `names`: What each object is called in the text: the name of its client or of its file.
     """
-    first, called = found[0], names[0]
+    base = with_labels(found)
+    first, called = found[base], names[base]
     owner: dict[str, tuple[str, Any]] = {}
     for one, name in zip(found, names, strict=True):
         other, before = owner.setdefault(one.client, (name, one))
@@ -218,6 +219,15 @@ def misfits(found: Sequence[Any], names: Sequence[str], kind: Kind[T]) -> Iterat
             )
             continue
         yield from disagreements(one, name, first, called, kind)
+
+
+def with_labels(found: Sequence[Any]) -> int:
+    """The place of the one that the others are compared with.
+
+    It is the first that names its labels, if one does: what has no names agrees with all of them.
+    """
+    known = (i for i, one in enumerate(found) if "classes" in getattr(one, "parameters", ()))
+    return next(known, 0)
 
 
 def disagreements(one: Any, name: str, first: Any, called: str, kind: Kind[T]) -> Iterator[str]:

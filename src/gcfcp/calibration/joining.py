@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gcfcp import checks, scores
-from gcfcp.calibration.clients import Kind, disagreements, out_of_range, shape_of
+from gcfcp.calibration.clients import Kind, disagreements, out_of_range, shape_of, with_labels
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.summary import ClientSummary, Making, joined, usual_delta
 
@@ -81,7 +81,7 @@ def join(
     _refuse_unfit(given, called, client)
     _refuse_repeated(given, called)
     # Parts may leave out the names of the labels, and the result has them if one part does.
-    first = next((s for s in given if "classes" in s.parameters), given[0])
+    first = given[with_labels(given)]
     making = _making(given, first, client, delta, min_count, by, shape, epsilon)
     changed = (delta, shape, epsilon) != (None, None, None) or making.min_count > 1
     if len(given) == 1 and making.by == first.by and not changed:
@@ -109,8 +109,7 @@ def _given(parts: Any, names: Sequence[str] | None) -> tuple[list[ClientSummary]
 
 def _refuse_unfit(parts: Sequence[ClientSummary], names: Sequence[str], client: str) -> None:
     """Raise an error unless all of these can be parts of one site."""
-    known = [i for i, s in enumerate(parts) if "classes" in s.parameters]
-    base = known[0] if known else 0
+    base = with_labels(parts)
     for part, name in zip(parts, names, strict=True):
         if part.is_aggregate:
             raise GCFCPError(

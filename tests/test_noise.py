@@ -12,10 +12,12 @@ import gcfcp
 from gcfcp import ClientSummary, GCFCPError, Grid, Groups, Predictor, add, calibrate, summarize
 from gcfcp.calibration import PROVED, plan, screen
 from gcfcp.calibration.noisy import (
+    GAMMAS,
     KAPPAS,
     MISLED,
     OUTLYING,
     NoiseCharge,
+    charge_for,
     deviations,
     margin_of,
     mean_excess,
@@ -337,6 +339,20 @@ def test_a_heavier_group_is_charged_less_and_one_that_drowns_is_infinite():
     small = margin_of(((1 / 500, 1.0, 4),), 20, charge, 100 / 500)
     assert small * 500 == pytest.approx(margins[3])
     assert (margin_of((), 20, charge, 1.0) == 0).all()
+
+
+def test_gamma_follows_from_public_numbers():
+    """The largest that is at most half of the largest deviation by the weight of a quarter."""
+    parts = [site("a", 400, 0), site("b", 900, 1, epsilon=2.0), site("c", 100, 2, epsilon=None)]
+    shares = [Fraction(4, 14), Fraction(9, 14), Fraction(1, 14)]
+    cell = 2 * (variance_of(1.0) + variance_of(0.5)) / 1400**2  # Half of the four atoms.
+    wanted = 0.5 * math.sqrt(12 * cell) / 0.25
+    found = charge_for(parts, shares, Fraction(1, 5))
+    assert found.gamma == max(g for g in GAMMAS if g <= wanted)
+    assert found.epsilon == 2.0
+    # Not more than half of alpha, and at least the least.
+    assert charge_for([site("a", 20)], [Fraction(1)], Fraction(1, 50)).gamma == Fraction(1, 100)
+    assert charge_for([site("a", 10**5)], [Fraction(1)], Fraction(1, 5)).gamma == GAMMAS[0]
 
 
 @pytest.mark.parametrize("by", ["atom", "group"])

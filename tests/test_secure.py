@@ -801,3 +801,10 @@ def test_a_state_keeps_its_secrets_to_itself(whole):
         codec.unpack(state.to_bytes(), b"U", 1, "it")
     with pytest.raises(GCFCPError, match="damaged"):
         secure.State.from_bytes(state.to_bytes()[:-1] + b"\0")
+
+
+@pytest.mark.parametrize("wrong", [[1, 0], [0, 0], [0, 2, 1], [3], [-1], [True], [0.0], "01", None])
+def test_a_list_of_sites_ascends_and_names_each_once(wrong):
+    assert messages.positions([0, 2], 3) == (0, 2)
+    with pytest.raises(GCFCPError):
+        messages.positions(wrong, 3)

@@ -230,6 +230,7 @@ def test_a_round_ends_with_the_sum_and_the_noise_of_those_who_add_it(tmp_path, k
     assert again.predictor.to_json() == found.predictor.to_json()
 
 
+@pytest.mark.slow
 def test_the_noise_of_the_sum_has_the_law_that_is_charged(tmp_path, keys):
     """The frequencies of the noise are those of a sum of two discrete Laplace variables."""
     fine = gcfcp.Grid.uniform(0, 8, 400)
@@ -254,7 +255,7 @@ def test_the_noise_of_the_sum_has_the_law_that_is_charged(tmp_path, keys):
         assert chisquare(found, wrong).pvalue < 1e-6
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("spare", [0, 1])
 @pytest.mark.parametrize("step", [0, 1, 2, 3, 4])
 def test_a_site_that_adds_noise_is_lost_at_each_step(tmp_path, keys, step, spare):

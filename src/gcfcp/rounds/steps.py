@@ -70,12 +70,7 @@ class Steps:
             folder = self.ledger.prepare(self.asked)
             kept = self._read(folder, number)
         if kept is None:
-            before = self._before(folder, number)
-            state, reply = make(before)
-            new = _Step(hashlib.sha256(request).hexdigest(), reply, state)
-            with usable():
-                made = self.ledger.create(self._path(folder, number), self._pack(number, new))
-                kept = new if made else self._read(folder, number)
+            kept = self._made(folder, number, request, make)
         if kept is None or kept.request != hashlib.sha256(request).hexdigest():
             raise Refusal(
                 Code.SUM_REFUSED,
@@ -85,6 +80,28 @@ class Steps:
         with usable():
             self._forget_before(folder, number)
         return kept.reply
+
+    def _made(
+        self,
+        folder: Path,
+        number: int,
+        request: bytes,
+        make: Callable[[bytes], tuple[bytes, bytes]],
+    ) -> _Step | None:
+        """The step, made here or meanwhile by another process; None if neither could be."""
+        try:
+            before = self._before(folder, number)
+        except Refusal:
+            with usable():
+                meanwhile = self._read(folder, number)
+            if meanwhile is None:
+                raise
+            return meanwhile
+        state, reply = make(before)
+        new = _Step(hashlib.sha256(request).hexdigest(), reply, state)
+        with usable():
+            made = self.ledger.create(self._path(folder, number), self._pack(number, new))
+            return new if made else self._read(folder, number)
 
     def _before(self, folder: Path, number: int) -> bytes:
         """The state before a step; a `Refusal` if there is none, or a later step was made."""

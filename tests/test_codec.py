@@ -7,6 +7,8 @@ import struct
 import threading
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gcfcp import codec
 from gcfcp.errors import GCFCPError
@@ -36,6 +38,18 @@ def test_the_layout_is_the_documented_one():
 
 def test_the_order_of_keys_makes_no_difference():
     assert packed({"x": 1, "a": 2}) == packed({"a": 2, "x": 1})
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=30
+)
+
+
+@given(VALUES)
+def test_json_is_what_python_writes_with_indents(value):
+    expected = json.dumps(codec.plain(value), indent=1, ensure_ascii=False)
+    assert codec.to_json(value) == expected
 
 
 def test_nan_is_never_written():

@@ -193,7 +193,31 @@ def from_json(text: str | bytes, *, constants: bool = False) -> Any:
 
 def to_json(value: Any) -> str:
     """The JSON that gcfcp prints and saves, with one line for each entry (see `plain`)."""
-    return json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False)
+    return _indented(plain(value), "\n")
+
+
+def _indented(value: Any, line: str) -> str:
+    """json.dumps(value, indent=1), in a quarter of the time.
+
+    Python writes JSON with indents in Python, and without them in C. So each object or list that
+    holds no other is written in C, with the line break and its indent in every separator.
+
+    line: The line break and the indent before the end of the value.
+    """
+    if not value or not isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    deeper = line + " "
+    inside = list(value.values()) if isinstance(value, dict) else value
+    if not any(isinstance(inner, dict | list) for inner in inside):
+        separators = ("," + deeper, ": ")
+        flat = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=separators)
+        return f"{flat[0]}{deeper}{flat[1:-1]}{line}{flat[-1]}"
+    written = [_indented(inner, deeper) for inner in inside]
+    if isinstance(value, dict):
+        keys = (json.dumps(key, ensure_ascii=False) for key in value)
+        entries = (f"{key}: {text}" for key, text in zip(keys, written, strict=True))
+        return "{" + deeper + ("," + deeper).join(entries) + line + "}"
+    return "[" + deeper + ("," + deeper).join(written) + line + "]"
 
 
 def plain(value: Any) -> Any:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 Level = str | bool | int | float
 
+_MISSING = ("NAType", "NaTType")  # What pandas has besides None and NaN; it is not imported here.
+
 MAX_LEVELS = 200  # A column of a frame with more levels is rather a number or a key.
 
 
@@ -123,7 +125,8 @@ def levels_of(column: str, frame: Any) -> tuple[Level, ...]:
 def _level(column: str, value: Any) -> Level:
     """The value as plain Python, or an error if no equation can be written with it."""
     plain = value.item() if isinstance(value, np.generic) else value
-    if plain is None or (isinstance(plain, float) and math.isnan(plain)):
+    nan = isinstance(plain, float) and math.isnan(plain)
+    if plain is None or nan or type(plain).__name__ in _MISSING:
         raise GCFCPError(
             f"a missing value is no level of column {column!r}: leave it out, or write a condition "
             "with IS NULL"

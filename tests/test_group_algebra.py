@@ -2,6 +2,7 @@
 
 import math
 import tomllib
+from datetime import date
 
 import numpy as np
 import pandas as pd
@@ -320,6 +321,16 @@ def test_levels_that_are_not_known_yet_say_so_wherever_groups_are_needed():
 def test_values_that_cannot_be_levels_are_refused(values, message):
     with pytest.raises(GCFCPError, match=message):
         Groups.from_column("region", values)
+
+
+def test_a_date_is_no_level_and_the_condition_that_is_shown_works():
+    frame = pd.DataFrame({"day": pd.to_datetime(["2024-01-01", "2024-02-01"])})
+    for values in ({"frame": frame}, {"values": [date(2024, 1, 1)]}):
+        with pytest.raises(GCFCPError, match="is no level of column 'day': write a condition") as e:
+            Groups.from_column("day", **values)
+        condition = str(e.value).split("such as ")[1]
+        assert condition.endswith("-01'")
+        assert members(Group("late", condition), frame)[1]
 
 
 def test_a_frame_that_has_no_levels_to_take_is_refused():

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -135,6 +136,11 @@ def _level(column: str, value: Any) -> Level:
         raise GCFCPError(
             f"the text {plain!r:.20} is no level of column {column!r}, because nobody sees it: "
             "list the values that are meant (values=[...])"
+        )
+    if isinstance(plain, date):
+        raise GCFCPError(
+            f"the date {plain} is no level of column {column!r}: write a condition, such as "
+            f"\"{column}\" >= DATE '{plain:%Y-%m-%d}'"
         )
     if not isinstance(plain, str | bool | int | float) or plain in (math.inf, -math.inf):
         raise GCFCPError(

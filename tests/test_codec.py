@@ -75,7 +75,7 @@ def test_every_truncation_and_every_flipped_bit_is_found():
     [
         (b"", "does not begin"),
         (b"PK\x03\x04" + bytes(100), "does not begin"),
-        (codec.pack(b"A", 1, {}, b""), "kind b'A'"),
+        (codec.pack(b"A", 1, {}, b""), "is an audit, but a summary"),
         (codec.pack(b"S", 2, {}, b""), "version 2.*upgrade"),
         (codec.pack(b"S", 0, {}, b""), "version 0.*make the file again"),
         (packed() + b"x", "checksum"),

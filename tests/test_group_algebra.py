@@ -2,6 +2,7 @@
 
 import math
 import tomllib
+from datetime import date
 
 import numpy as np
 import pandas as pd
@@ -149,7 +150,7 @@ def test_groups_without_a_condition_cannot_be_combined():
         Groups([FEMALE], sites=["a"])["site a"]
     with pytest.raises(GCFCPError, match="no group 'old'; the groups are all, female"):
         names["old"]
-    with pytest.raises(GCFCPError, match="there is no group 0"):
+    with pytest.raises(GCFCPError, match="group 'all' has no condition"):
         list(names)
 
 
@@ -172,6 +173,25 @@ def test_a_group_is_checked_where_it_is_made():
 
 
 # --- families ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [lambda: OLD and FEMALE, lambda: OLD or FEMALE, lambda: not OLD],
+)
+def test_words_of_python_do_not_drop_a_group_silently(wrong):
+    with pytest.raises(GCFCPError, match="'old' is neither true nor false: write & for and"):
+        wrong()
+
+
+def test_a_family_is_a_row_of_its_groups():
+    family = Groups([OLD, FEMALE])
+    assert list(family) == [OLD, FEMALE]
+    assert Groups([NIGHT, *family]).names == ("night", "old", "female")
+    assert "old" in family
+    assert OLD in family
+    assert "night" not in family
+    assert OLD.named("night") not in family
 
 
 def test_a_list_of_groups_is_a_family():
@@ -291,6 +311,8 @@ def test_levels_that_are_not_known_yet_say_so_wherever_groups_are_needed():
         (["a", "a "], "differ only in blanks"),
         ([None], "a missing value is no level"),
         ([math.nan], "a missing value is no level"),
+        ([pd.NA], "a missing value is no level"),
+        ([pd.NaT], "a missing value is no level"),
         ([math.inf], "neither a text, a number"),
         ([""], "nobody sees it"),
         ([("a",)], "neither a text, a number"),
@@ -299,6 +321,16 @@ def test_levels_that_are_not_known_yet_say_so_wherever_groups_are_needed():
 def test_values_that_cannot_be_levels_are_refused(values, message):
     with pytest.raises(GCFCPError, match=message):
         Groups.from_column("region", values)
+
+
+def test_a_date_is_no_level_and_the_condition_that_is_shown_works():
+    frame = pd.DataFrame({"day": pd.to_datetime(["2024-01-01", "2024-02-01"])})
+    for values in ({"frame": frame}, {"values": [date(2024, 1, 1)]}):
+        with pytest.raises(GCFCPError, match="is no level of column 'day': write a condition") as e:
+            Groups.from_column("day", **values)
+        condition = str(e.value).split("such as ")[1]
+        assert condition.endswith("-01'")
+        assert members(Group("late", condition), frame)[1]
 
 
 def test_a_frame_that_has_no_levels_to_take_is_refused():
@@ -352,6 +384,10 @@ def test_counts_say_who_is_there():
     assert text.startswith("5 records; 1 belong to no group (for this site's own eyes)\n")
     assert "overlaps most with" in text
     assert sentence in text
+
+
+def test_counts_of_an_empty_frame_have_no_shares():
+    assert "nan" not in str(Groups([OLD]).count({"age": np.zeros(0)}))
 
 
 def test_counts_of_missing_values_are_told_and_not_warned_of():

@@ -145,6 +145,21 @@ def test_thresholds_of_one_constant_and_of_none_that_is_finite() -> None:
     assert [t.get_text() for t in ax.texts] == ["∞"]
 
 
+@pytest.mark.parametrize("shift", [0.0, 5.0, -5.0])
+def test_lines_of_thresholds_begin_at_zero(shift: float) -> None:
+    rng = np.random.default_rng(0)
+    groups = gcfcp.Groups(["everyone in a country of many people", "rare"])
+    membership = np.column_stack([np.ones(200), np.arange(200) < 60])
+    summary = gcfcp.summarize(rng.random(200) + shift, membership, groups=groups, client="a")
+    ax = plots.thresholds_by_atom(gcfcp.calibrate([summary], 0.1), new_axes())
+    (lines,) = ax.collections
+    assert {line[0][0] for line in lines.get_segments()} == {0.0}
+    low, high = ax.get_xlim()
+    assert low <= 0 <= high
+    assert low < high
+    assert names_on(ax)[1].endswith("people & rare")
+
+
 def test_clients_by_weight_and_by_records() -> None:
     predictor = samples.small().predictor
     ax = plots.clients(predictor, new_axes())

@@ -444,6 +444,7 @@ def test_a_promise_kept_by_giving_everything_is_amber() -> None:
             "Kept only by giving everything for 1 of 2 groups, and kept for 1 group: for b, the "
             "prediction set holds every label so often that it is never wrong and says nothing."
         ) in reader.text
+        assert "Of 2 groups: kept for 1, kept only by giving everything for 1." in reader.text
         assert page.count('<span class="tag warn">') == 1
         assert ("Holding everything" in reader.text) == bool(options)
     assert "only by giving everything" in {

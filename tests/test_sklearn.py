@@ -323,6 +323,14 @@ def test_a_predictor_leaves_nothing_to_calibrate(classifier):
         ConformalClassifier(classifier, predictor).conformalize(X, label)
 
 
+def test_the_other_kind_of_model_is_refused_before_it_is_calibrated():
+    x, y = np.ones((20, 2)), np.arange(20) % 2
+    with pytest.raises(gcfcp.GCFCPError, match=r"'residual' is not for .*: use ConformalRegressor"):
+        ConformalClassifier(LinearRegression().fit(x, y)).conformalize(x, y)
+    with pytest.raises(gcfcp.GCFCPError, match=r"'thr' is not for .*: use ConformalClassifier"):
+        ConformalRegressor(LogisticRegression().fit(x, y)).conformalize(x, y)
+
+
 def test_three_models_are_not_a_pair():
     models = [LinearRegression()] * 3
     with pytest.raises(gcfcp.GCFCPError, match="there are 3 models"):

@@ -438,8 +438,11 @@ def test_wrong_files_are_named(tmp_path):
     assert ClientSummary.load(tmp_path / "k.gcfcp") == s
     assert sorted(os.listdir(tmp_path)) == ["k.gcfcp", "text"]
     (tmp_path / "audit").write_bytes(codec.pack(b"A", 1, {}, b""))
-    with pytest.raises(GCFCPError, match="audit holds content of kind b'A'"):
+    with pytest.raises(GCFCPError, match="audit is an audit, but a summary is needed here"):
         ClientSummary.load(tmp_path / "audit")
+    (tmp_path / "new").write_bytes(codec.pack(b"Z", 1, {}, b""))
+    with pytest.raises(GCFCPError, match="new is of the unknown kind b'Z', but a summary"):
+        ClientSummary.load(tmp_path / "new")
 
 
 def test_a_summary_made_by_hand_is_checked_too():

@@ -78,6 +78,17 @@ have fewer than ten. Thousands would exhaust the stack of a function that walks 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
+_KINDS = {
+    b"S": "a summary",
+    b"A": "an audit",
+    b"K": "a signature",
+    b"L": "an entry of a ledger",
+    b"M": "a message of a round",
+    b"U": "a message of a secure sum",
+    b"P": "the state of a secure sum",
+}
+
+
 def explain(error: Exception) -> str:
     """What is wrong with a header, in one line of at most 500 characters."""
     what = (
@@ -130,9 +141,8 @@ def unpack_with_version(
     _, found, written, length = _PREFIX.unpack(view[: _PREFIX.size])
     if found != kind:
         raise GCFCPError(
-            f"{name} holds content of kind {found!r}, but kind {kind!r} is needed here "
-            "(b'S' is a summary, b'A' an audit, b'K' a signature, b'L' an entry of a ledger, "
-            "b'M' a message of a round, b'U' a message and b'P' a state of a secure sum)"
+            f"{name} is {_KINDS.get(found, f'of the unknown kind {found!r}')}, "
+            f"but {_KINDS.get(kind, f'a file of kind {kind!r}')} is needed here"
         )
     if not 1 <= written <= newest:
         read = "version 1" if newest == 1 else f"versions 1 to {newest}"

@@ -129,9 +129,11 @@ def thresholds_by_atom(source: Any, ax: Axes | None = None, *, limit: int | None
     finite = [(y, t) for y, (_, t, _) in enumerate(kept) if math.isfinite(t)]
     ax.plot([t for _, t in finite], [y for y, _ in finite], **_look(0), linestyle="none", zorder=3)
     if finite:
+        # A line begins at 0, so that its length can be compared with that of another.
         left, right = ax.get_xlim()
-        ax.hlines([y for y, _ in finite], left, [t for _, t in finite], color=_GREY, lw=0.6)
-        ax.set_xlim(left, right)
+        ax.hlines([y for y, _ in finite], 0, [t for _, t in finite], color=_GREY, lw=0.6)
+        lowest, highest = min(t for _, t in finite), max(t for _, t in finite)
+        ax.set_xlim(left if lowest < 0 else 0, right if highest >= 0 else 0)
     for y, (_, threshold, _) in enumerate(kept):
         if threshold == math.inf:
             _note_infinite(ax, y, COLOURS[1])
@@ -387,9 +389,10 @@ def _offset(i: int, series: int) -> float:
 def _rows(ax: Axes, names: Sequence[str]) -> None:
     """Write names on the vertical axis, the first on top, and shade every second row.
 
-    Names are literal text, whatever they contain, and their size fits the height of a row.
+    Names are literal text, whatever they contain, and their size fits the height of a row. A long
+    one is cut in its middle, because atoms often begin with the same group.
     """
-    short = [name if len(name) <= 40 else name[:39] + "…" for name in names]
+    short = [name if len(name) <= 40 else f"{name[:20]}…{name[-19:]}" for name in names]
     ax.set_yticks(range(len(names)), short, parse_math=False)
     room = ax.get_window_extent().height / ax.figure.get_dpi() * 72 / max(len(names), 1)
     size = min(10.0, 0.82 * room)

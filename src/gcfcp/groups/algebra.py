@@ -52,6 +52,13 @@ class Group:
     def __or__(self, other: object) -> Group:
         return _joined("OR", self, other) if isinstance(other, Group) else NotImplemented
 
+    def __bool__(self) -> bool:
+        """An error: without it `a and b` would be b alone, and `not a` would be False."""
+        raise GCFCPError(
+            f"group {self.name!r:.60} is neither true nor false: write & for and, | for or, "
+            "~ for not"
+        )
+
     def __invert__(self) -> Group:
         name = f"({self.name})" if self._link in ("AND", "OR") else self.name
         return Group(f"not {name}", f"NOT ({self.condition})", "NOT")

@@ -47,8 +47,9 @@ class GroupCounts:
         self.overlap.flags.writeable = False
 
     def __str__(self) -> str:
+        shares = [f"{100 * g.share:.1f} %" if self.n else "" for g in self.groups]
         rows = [
-            (g.group, f"{g.n:,}", f"{100 * g.share:.1f} %", self._largest_overlap(place))
+            (g.group, f"{g.n:,}", shares[place], self._largest_overlap(place))
             for place, g in enumerate(self.groups)
         ]
         rows.insert(0, ("group", "records", "share", "overlaps most with"))

@@ -49,7 +49,7 @@ import json
 import re
 import tomllib
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -230,6 +230,14 @@ class Groups:
                 "columns of the membership matrix instead, or give the groups conditions"
             )
         return Group(name, self.condition_of(name))
+
+    def __iter__(self) -> Iterator[Group]:
+        """Each group as a value of its own, so that `Groups([everyone, *regions])` is a family."""
+        return iter(self._single())
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a group has this name, or is this `Group`."""
+        return name in (self._single() if isinstance(name, Group) else self.names)
 
     def __add__(self, other: object) -> Groups:
         """The groups of both families, and the sites of both.

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from gcfcp.groups.family import Groups
 
 Level = str | bool | int | float
+
+_MISSING = ("NAType", "NaTType")  # What pandas has besides None and NaN; it is not imported here.
 
 MAX_LEVELS = 200  # A column of a frame with more levels is rather a number or a key.
 
@@ -123,7 +126,8 @@ def levels_of(column: str, frame: Any) -> tuple[Level, ...]:
 def _level(column: str, value: Any) -> Level:
     """The value as plain Python, or an error if no equation can be written with it."""
     plain = value.item() if isinstance(value, np.generic) else value
-    if plain is None or (isinstance(plain, float) and math.isnan(plain)):
+    nan = isinstance(plain, float) and math.isnan(plain)
+    if plain is None or nan or type(plain).__name__ in _MISSING:
         raise GCFCPError(
             f"a missing value is no level of column {column!r}: leave it out, or write a condition "
             "with IS NULL"
@@ -132,6 +136,11 @@ def _level(column: str, value: Any) -> Level:
         raise GCFCPError(
             f"the text {plain!r:.20} is no level of column {column!r}, because nobody sees it: "
             "list the values that are meant (values=[...])"
+        )
+    if isinstance(plain, date):
+        raise GCFCPError(
+            f"the date {plain} is no level of column {column!r}: write a condition, such as "
+            f"\"{column}\" >= DATE '{plain:%Y-%m-%d}'"
         )
     if not isinstance(plain, str | bool | int | float) or plain in (math.inf, -math.inf):
         raise GCFCPError(

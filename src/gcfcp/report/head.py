@@ -226,7 +226,7 @@ def _counts(by: _By, total: int) -> str:
     """How many groups have each verdict."""
     words = {
         KEPT: "kept",
-        GIVEN_EVERYTHING: "kept, but only by giving everything",
+        GIVEN_EVERYTHING: "kept only by giving everything",
         BROKEN: "broken",
         UNKNOWN: "too few records to tell",
         NO_TARGET: "not judged",

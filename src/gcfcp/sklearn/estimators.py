@@ -34,10 +34,12 @@ from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups
 from gcfcp.prediction import Predictor
 from gcfcp.sklearn.models import (
+    gives_sets,
     is_fitted,
     is_pair,
     labels_of,
     memberships,
+    name_of,
     outcomes,
     parts,
     predictions,
@@ -128,6 +130,12 @@ class _Conformal(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             )
         model = self._fitted()
         score = resolved(self.conformity_score, model)
+        if gives_sets(score, model) != isinstance(self, ClassifierMixin):
+            right = "ConformalClassifier" if gives_sets(score, model) else "ConformalRegressor"
+            raise GCFCPError(
+                f"{name_of(model)} with score {getattr(score, 'name', score)!r} is not for "
+                f"{type(self).__name__}: use {right}"
+            )
         summary = summarize(
             model,
             X,

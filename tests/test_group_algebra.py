@@ -168,8 +168,11 @@ def test_a_group_is_checked_where_it_is_made():
         Groups([Group("a" * 98, "TRUE") & Group("b" * 98, "TRUE")])
     with pytest.raises(GCFCPError, match="give values of Group alone"):
         Groups([OLD, "female"])
-    with pytest.raises(TypeError):
-        OLD & "sex = 'F'"
+    for wrong in (lambda: OLD & "sex = 'F'", lambda: OLD | "sex = 'F'"):
+        with pytest.raises(GCFCPError, match=r"""a str: write Group\('name', "sex = 'F'"\)"""):
+            wrong()
+    with pytest.raises(GCFCPError, match="not with a Series: write Group"):
+        OLD & pl.Series([True])
 
 
 # --- families ----------------------------------------------------------------------------------
@@ -248,6 +251,12 @@ def test_what_is_not_meant_for_families_says_so():
 
 
 # --- one group for each level ------------------------------------------------------------------
+
+
+def test_levels_that_are_probably_one_are_named():
+    frame = pl.DataFrame({"region": ["north", "North ", "south"]})
+    with pytest.warns(GCFCPWarning, match="'North ' and 'north' of column 'region' differ only"):
+        assert len(Groups.from_column("region", frame=frame).names) == 3
 
 
 def test_levels_that_are_given_make_a_public_family():

@@ -47,10 +47,10 @@ class Group:
         return Group(name, self.condition)
 
     def __and__(self, other: object) -> Group:
-        return _joined("AND", self, other) if isinstance(other, Group) else NotImplemented
+        return NotImplemented if _is_family(other) else _joined("AND", self, _as_group(other))
 
     def __or__(self, other: object) -> Group:
-        return _joined("OR", self, other) if isinstance(other, Group) else NotImplemented
+        return NotImplemented if _is_family(other) else _joined("OR", self, _as_group(other))
 
     def __bool__(self) -> bool:
         """An error: without it `a and b` would be b alone, and `not a` would be False."""
@@ -62,6 +62,22 @@ class Group:
     def __invert__(self) -> Group:
         name = f"({self.name})" if self._link in ("AND", "OR") else self.name
         return Group(f"not {name}", f"NOT ({self.condition})", "NOT")
+
+
+def _is_family(other: object) -> bool:
+    """Whether this is a family, which knows itself what to do with a group."""
+    return hasattr(other, "predicates")
+
+
+def _as_group(other: object) -> Group:
+    """The other operand, or an error if it is not a group."""
+    if isinstance(other, Group):
+        return other
+    condition = other if isinstance(other, str) else "age >= 65"
+    raise GCFCPError(
+        f"a group is combined with groups alone, and not with a {type(other).__name__}: write "
+        f"Group('name', {condition!r:.60})"
+    )
 
 
 def _joined(link: str, *groups: Group) -> Group:

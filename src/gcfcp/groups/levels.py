@@ -12,7 +12,8 @@ of the column and of the level: `region north`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gcfcp import checks
-from gcfcp.errors import GCFCPError
+from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups.frames import select, table_of
 
 if TYPE_CHECKING:
@@ -120,7 +121,25 @@ def levels_of(column: str, frame: Any) -> tuple[Level, ...]:
             "taken from a frame: give those that are meant (values=[...]), or conditions such as "
             '"age >= 65"'
         )
-    return tuple(sorted(_level(column, value) for value in values.to_list()))
+    levels = sorted(_level(column, value) for value in values.to_list())
+    _warn_of_alike(column, [level for level in levels if isinstance(level, str)])
+    return tuple(levels)
+
+
+def _warn_of_alike(column: str, levels: Sequence[str]) -> None:
+    """Warn of two levels that differ only in capitals and blanks, which are probably one."""
+    first: dict[str, str] = {}
+    for level in levels:
+        other = first.setdefault("".join(level.casefold().split()), level)
+        if other != level:
+            warnings.warn(
+                f"levels {other!r:.60} and {level!r:.60} of column {column!r} differ only in "
+                "capitals or blanks, and become two groups: make them one value in the data, or "
+                "list the values that are meant (values=[...])",
+                GCFCPWarning,
+                stacklevel=4,
+            )
+            return
 
 
 def _level(column: str, value: Any) -> Level:

@@ -140,6 +140,10 @@ class _Settings:
         """One setting. `_list` and `_text` say what is kept elsewhere."""
         thresholds, infinite = setting.thresholds, ~np.isfinite(setting.thresholds)
         weights = np.array([record.weight or 0.0 for record in setting.atoms])
+        if self.explored.by == "atom" and weights.sum() > 0:
+            # Where the record to come has a share as well, and where records are hidden, the
+            # weights do not add up to 1. People add them up, so that these are shares.
+            weights = weights / weights.sum()
         shown = self.rows.tolist()
         promised = [_promise(g, setting.alpha) for g in setting.guarantee]
         return {
@@ -163,7 +167,7 @@ class _Settings:
         """The share of the mixture's records that have no finite threshold; by group not known."""
         if self.explored.by == "group" or not weights.sum() > 0:
             return num.DASH
-        return num.share(float(weights[infinite].sum() / weights.sum()))
+        return num.share(float(weights[infinite].sum()))
 
     def _missing(self, weights: Floats, infinite: Bools) -> list[str]:
         """The share of the records of each group that have no finite threshold."""

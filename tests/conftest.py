@@ -1,14 +1,26 @@
-"""Which cases of a test belong to the fast tests.
+"""Which cases of a test belong to the fast tests, and which examples hypothesis tries.
 
 A test with very many cases has the mark `few(n)`: n of its cases, evenly spread, are run by
 `dev.py test`, and the others by `dev.py slow`. CI runs both.
+
+Hypothesis tries the same examples in every run, so that a change is judged by itself and not by
+chance. `HYPOTHESIS_PROFILE=random` searches further.
 """
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
+from importlib.util import find_spec
 
 import pytest
+
+if find_spec("hypothesis"):  # The environments of the platforms do without it.
+    from hypothesis import settings
+
+    settings.register_profile("same", derandomize=True)
+    settings.register_profile("random", derandomize=False)
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
 @pytest.hookimpl(tryfirst=True)  # Before pytest leaves out what -m does not ask for.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -498,39 +497,6 @@ def test_control_characters_are_spelled_out(run: Callable[..., Ran]) -> None:
 
 
 # --- a terminal, a pipe, a hurry -----------------------------------------------------------------
-
-
-def in_terminal(arguments: list[str], cwd: Path) -> str:
-    """What a command shows on a terminal."""
-    leader, follower = pty.openpty()
-    command = [sys.executable, "-c", "from gcfcp.cli import main; main()", *arguments]
-    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100"}
-    child = subprocess.Popen(
-        command, stdin=follower, stdout=follower, stderr=follower, cwd=cwd, env=environment
-    )
-    os.close(follower)
-    shown = b""
-    while True:
-        try:
-            chunk = os.read(leader, 65536)
-        except OSError:  # The terminal is gone when its last user has left.
-            break
-        if not chunk:
-            break
-        shown += chunk
-    child.wait()
-    os.close(leader)
-    return shown.decode(errors="replace")
-
-
-@pytest.mark.slow
-def test_a_bar_on_a_terminal_only(sites: Path, run: Callable[..., Ran]) -> None:
-    arguments = ["summarize", "a.csv", "--groups", "groups.toml", "--client", "a", "-o"]
-    shown = in_terminal([*arguments, "x.gcfcp"], sites)
-    assert "reading a.csv" in shown
-    assert "300 rows" in shown
-    assert (sites / "x.gcfcp").exists()
-    assert "reading a.csv" not in run(*arguments, "y.gcfcp").err
 
 
 @pytest.mark.slow

@@ -244,6 +244,10 @@ def test_withholding_never_lowers_a_threshold(seed, m, mixture, correction):
         options = {"groups": GROUPS, "client": f"c{k}", "delta": 1e6}
         plain.append(gcfcp.summarize(scores, member, **options))
         hiding.append(gcfcp.summarize(scores, member, min_count=m, **options))
+    if not any(len(s.errors) for s in hiding):
+        with pytest.raises(gcfcp.GCFCPError, match="no client describes a single atom"):
+            gcfcp.calibrate(hiding, 0.2, mixture, rule="max", correction=correction)
+        return
     rows = np.array([[1, 0, 0], [1, 1, 0], [1, 0, 1], [1, 1, 1]], dtype=bool)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -38,6 +38,7 @@ from gcfcp.rounds import (
     Records,
     Refusal,
     Site,
+    answer_audit,
     answer_summary,
     question_of,
     spent,
@@ -534,6 +535,28 @@ def test_what_was_told_without_noise_leaves_no_budget(tmp_path):
     with pytest.raises(Refusal) as refused:
         answer_summary(asked_site(tmp_path, question(), budget=100), question())
     assert refused.value.code == Code.BUDGET_USED_UP
+
+
+def test_an_audit_tells_exact_counts_and_the_ledger_says_so(tmp_path, capsys):
+    """The documentation says that audits have no noise. No line may say that they lose nothing."""
+    from gcfcp.cli import entry as cli
+
+    agreed, lone = question(), np.arange(60) == 7
+    here = replace(
+        asked_site(tmp_path / "ledger", agreed, budget=1.0),
+        audit=Records("labelled", lambda *_: (~lone, np.column_stack([lone | True, lone, lone]))),
+    )
+    summary = ClientSummary.from_bytes(answer_summary(here, agreed))
+    predictor = Predictor("residual", calibrate([summary, site("b", 4000)], 0.2))
+    told = gcfcp.Audit.from_bytes(answer_audit(here, agreed, predictor.to_json().encode()))
+    assert (told.total.tolist(), told.covered.tolist()) == ([60, 1, 1], [59, 0, 0])
+    by_name = {e.asked.dataset: e for e in here.ledger.entries()}
+    assert spent([by_name["2026Q4"]]) == 1.0
+    assert spent([by_name["labelled"]]) == math.inf
+    cli.run(["ledger", str(tmp_path / "ledger")])
+    shown = capsys.readouterr().out
+    assert "data set 2026Q4: epsilon 1 in all" in shown
+    assert "data set labelled: told without noise: no epsilon bounds it" in shown
 
 
 def test_the_policy_pins_grid_and_epsilon(tmp_path):

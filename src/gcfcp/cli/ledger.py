@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -65,7 +66,10 @@ def ledger(
             left=5,
         )
     for dataset, epsilon in values["epsilon"].items():
-        console.lines(f"data set {dataset}: epsilon {epsilon:g} in all")
+        lost = f"epsilon {epsilon:g} in all"
+        if math.isinf(epsilon):
+            lost = "told without noise: no epsilon bounds it"
+        console.lines(f"data set {dataset}: {lost}")
     for code, times in values["refused"].items():
         console.lines(f"refused with {code}: {times:,} times")
 
@@ -83,7 +87,7 @@ def ledger_values(ledger: Ledger) -> dict[str, Any]:
     return {
         "directory": str(ledger.directory),
         "entries": [_entry_values(e, sent, last) for e in entries],
-        # What all summaries of a data set have lost together, if they have noise.
+        # What all answers about a data set have lost together: infinite without noise.
         "epsilon": {
             dataset: spent(e for e in entries if e.asked.dataset == dataset)
             for dataset in sorted(noisy)

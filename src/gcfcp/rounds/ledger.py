@@ -11,7 +11,7 @@ answers about one data set add up (basic composition; a repeated answer is the s
 nothing more). In a secure sum a site loses the epsilon of the sum when its masked counts leave,
 whether it adds noise itself or another site does, and whether the sum is made or not. An answer
 that would exceed the owner's budget is refused. Whoever has told something without noise about a
-data set has no budget left for it.
+data set has no budget left for it. Audits have no noise, and no budget is asked for them.
 
     DIRECTORY/
       journal.jsonl       One line for every reply: when, what, how many bytes, whether repeated.
@@ -410,11 +410,15 @@ def _refuse_changed(asked: Asked, kept: list[Entry]) -> None:
 
 
 def spent(entries: Iterable[Entry]) -> float:
-    """The epsilon that these answers have lost together; infinite if one of them has no noise."""
+    """The epsilon that these answers have lost together; infinite if one of them has no noise.
+
+    An audit has none, also if its question has an epsilon.
+    """
     return math.fsum(
-        math.inf if e.asked.question.epsilon is None else e.asked.question.epsilon
+        math.inf
+        if e.asked.kind == AUDIT or e.asked.question.epsilon is None
+        else e.asked.question.epsilon
         for e in entries
-        if e.asked.kind == SUMMARY
     )
 
 

@@ -25,7 +25,7 @@ defaults, so that both sides can write down the same lines.
 | `round`          | the round that summary and audit name, such as 2026Q4             | none      |
 | `absent`         | the groups that the site cannot have, with commas                 | none      |
 | `questions`      | how many different questions are answered about a data set        | 1         |
-| `budget`         | the most epsilon that all answers about a data set may lose       | no limit  |
+| `budget`         | the most epsilon that all summaries of a data set may lose        | no limit  |
 | `dataset`        | the name of the records in `data` or `summary`                    | its path  |
 | `audit-data`     | labelled records for audits, none of them used to calibrate       | no audits |
 | `audit-dataset`  | the name of the records in `audit-data`                           | its path  |

@@ -797,7 +797,7 @@ def test_a_state_keeps_its_secrets_to_itself(whole):
         assert len(secret) >= 16
         assert repr(secret) not in repr(state)
         assert not any(secret in data for data in (*whole.sent.values(), *whole.got.values()))
-    with pytest.raises(GCFCPError, match="kind b'P'"):
+    with pytest.raises(GCFCPError, match="it is the state of a secure sum, but a message"):
         codec.unpack(state.to_bytes(), b"U", 1, "it")
     with pytest.raises(GCFCPError, match="damaged"):
         secure.State.from_bytes(state.to_bytes()[:-1] + b"\0")

@@ -74,10 +74,11 @@ def noise_rows(rows: list[dict[str, Any]], epsilons: list[float]) -> Iterable[li
     for K, n in sorted({(r["sites"], r["records"]) for r in rows}):
         own = [r for r in rows if (r["sites"], r["records"]) == (K, n)]
         plain = {r["cells"]: r["size"] for r in own if r["epsilon"] is None}
+        # Where all grids give infinite intervals alone, the first is as good as the others.
         best = [
-            min((r["size"], plain[r["cells"]]) for r in own if r["epsilon"] == e) for e in epsilons
+            min((r for r in own if r["epsilon"] == e), key=lambda r: r["size"]) for e in epsilons
         ]
-        ratios = (f"{size / without:.2f}" for size, without in best)
+        ratios = (f"{r['size'] / plain[r['cells']]:.2f}" for r in best)
         yield [str(K), f"{n:,}", f"{min(plain.values()):.2f}", *ratios]
 
 

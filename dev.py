@@ -30,8 +30,9 @@ TASKS: dict[str, tuple[str, str, list[list[str]]]] = {
     "slow": (
         "the tests that take minutes",  # Many of them wait for other processes.
         "test",
-        [["pytest", "-m", "slow", "-n", "3", "--durations=40"]],
+        [["pytest", "-m", "slow and not long", "-n", "3", "--durations=40"]],
     ),
+    "long": ("more cases of the searches among them", "test", [["pytest", "-m", "long"]]),
     "simulation": (
         "1,000 clients in Flower's simulation (installs Ray, 220 MB)",
         "test,flower-sim",

@@ -157,6 +157,7 @@ def test_federations_made_by_hand_have_the_deficit_of_the_formula(rule: str) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.some(8)
 @pytest.mark.parametrize("configuration", [*PAPER[::5], *SHARP[::7]], ids=str)
 def test_the_promise_holds(configuration: Configuration, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small run has some of the configurations with 12 federations each. The worst fifth of them

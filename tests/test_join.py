@@ -17,8 +17,7 @@ from gcfcp.cli import main
 from gcfcp.groups import Groups
 from gcfcp.noise import Noise
 from gcfcp.summary import sensitivity_of
-from gcfcp.summary.joining import STREAMED
-from gcfcp.tables import summaries as of_tables
+from gcfcp.summary.joining import EXACT_ROWS
 
 GROUPS = Groups({"all": "TRUE", "old": "age >= 65", "female": "sex = 'F'"})
 GRID = gcfcp.Grid.uniform(-2, 2, 12)
@@ -378,9 +377,10 @@ def test_other_mistakes_have_their_message():
 
 @quietly
 def test_a_streamed_part_counts_for_more():
-    assert of_tables.EXACT_ROWS == STREAMED
     part = replace(parts_of(*records(400), [])[0], delta=300.0)
-    long = replace(part, n=STREAMED + 1, uncovered=STREAMED - 399, members=(("a", STREAMED + 1),))
+    long = replace(
+        part, n=EXACT_ROWS + 1, uncovered=EXACT_ROWS - 399, members=(("a", EXACT_ROWS + 1),)
+    )
     assert gcfcp.join([part, long], "a").delta == 100
 
 

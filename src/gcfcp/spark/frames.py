@@ -8,14 +8,14 @@ longer than what is done for each row. Memory holds one such batch.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions
 
 from gcfcp.errors import GCFCPError
 from gcfcp.libraries import needs
-from gcfcp.tables import require_columns
+from gcfcp.tables import Columns, Source, rows_at_a_time
 
 if TYPE_CHECKING:
     import polars as pl
@@ -25,7 +25,7 @@ ROW = "\x00row"
 """The name of a column with the places of rows in their batch. No real column has a zero byte."""
 
 
-class Frame:
+class Frame(Columns):
     """The columns of a data frame, of which no row is read."""
 
     def __init__(self, df: Any, name: str) -> None:
@@ -37,20 +37,7 @@ class Frame:
             )
         self.df = df
         self.name = name
-        self.columns: tuple[str, ...] = tuple(df.columns)
-        self.rows: int | None = None
-
-    def require(
-        self,
-        columns: tuple[str, ...],
-        hint: Callable[[str, Iterable[str]], str] | None = None,
-    ) -> None:
-        """Raise a GCFCPError that names the missing columns; see `Table.require`."""
-        require_columns(self.name, self.columns, columns, hint)
-
-    def batches(self, columns: tuple[str, ...], types: dict[str, Any]) -> Iterator[pl.DataFrame]:
-        """A frame is read partition by partition, in tasks."""
-        raise NotImplementedError
+        self.columns = tuple(df.columns)
 
     def selected(self, columns: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
         """A data frame of these columns alone, so that no others are sent, and their names.
@@ -75,7 +62,7 @@ class Frame:
         return self.df.toDF(*(f"c{i}" for i in range(len(self.columns))))
 
 
-class Partition:
+class Partition(Source):
     """The rows of one partition, in a task.
 
     - `columns`: The names of the columns, in their order in the stream.
@@ -85,27 +72,18 @@ class Partition:
         self._stream = stream
         self.name = name
         self.columns = columns
-        self.rows: int | None = None
+        self.rows = None
         self.current: pa.Table | None = None  # What the frame that was last given is made of.
 
-    def require(
-        self,
-        columns: tuple[str, ...],
-        hint: Callable[[str, Iterable[str]], str] | None = None,
-    ) -> None:
-        """Raise a GCFCPError that names the missing columns; see `Table.require`."""
-        require_columns(self.name, self.columns, columns, hint)
-
     def batches(self, columns: tuple[str, ...], types: dict[str, Any]) -> Iterator[pl.DataFrame]:
-        """Yield the named columns, in this order, up to 262,144 rows at a time.
+        """See `Source`.
 
         types: Polars types, which the columns of a data frame have without being told.
         """
         import polars as pl
 
         named = [column for column in columns if column != ROW]
-        size = max(1024, min(2**18, 2**23 // max(1, len(self.columns))))
-        for plain in _gathered(self._stream, size):
+        for plain in _gathered(self._stream, rows_at_a_time(len(self.columns))):
             self.current = table = plain.rename_columns(list(self.columns))
             found: Any = pl.from_arrow(table.select(named))
             if ROW in columns:

@@ -43,12 +43,13 @@ from gcfcp.summary.counts import (
     with_min_count,
 )
 from gcfcp.summary.disclosure import Disclosure, hidden_groups
-from gcfcp.summary.joining import finer, joined, usual_delta
+from gcfcp.summary.joining import EXACT_ROWS, finer, joined, usual_delta
 from gcfcp.summary.summary import BY, ClientSummary
 
 __all__ = [
     "ALL",
     "BY",
+    "EXACT_ROWS",
     "CellCounter",
     "ClientSummary",
     "Counted",

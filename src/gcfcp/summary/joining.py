@@ -33,7 +33,7 @@ result, the new compression uses a finer delta', with
     sin(pi / delta') = sin(pi / delta) - e,
 
 where e is the worst case of the parts, the largest sin(pi / delta_i). (A part of more than
-`STREAMED` records went through a `DigestBuilder`, which may add half as much.) So delta must be
+`EXACT_ROWS` records went through a `DigestBuilder`, which may add half as much.) So delta must be
 smaller than that of the parts. By default it is half of theirs, and delta' is then about theirs.
 
 Cost: one sort of the clusters of all parts, which are in memory together.
@@ -58,8 +58,9 @@ from gcfcp.summary.counts import CellCounter, counted_cells
 from gcfcp.summary.noisy import noisy
 from gcfcp.summary.summary import ClientSummary
 
-STREAMED = 2**24
-"""From how many records on a table's summary is a digest of digests; see `tables.EXACT_ROWS`."""
+EXACT_ROWS = 2**24
+"""Up to so many records the summary of a table is that of all of its scores together. That of a
+larger one is a digest of digests."""
 
 
 @dataclass(frozen=True)
@@ -118,12 +119,12 @@ def finer(delta: float, parts: Sequence[ClientSummary]) -> float:
 def usual_delta(parts: Sequence[ClientSummary]) -> float:
     """Half of the smallest delta of the parts, and a third of it after a stream."""
     coarse = min(s.delta for s in parts if s.delta is not None)
-    return max(coarse / (3 if any(s.n > STREAMED for s in parts) else 2), 2.0)
+    return max(coarse / (3 if any(s.n > EXACT_ROWS for s in parts) else 2), 2.0)
 
 
 def _inherited(parts: Sequence[ClientSummary]) -> float:
     """The largest share of a cell by which the digests of the parts can err, whatever the data."""
-    return max(s.coarseness * (1.5 if s.n > STREAMED else 1.0) for s in parts)
+    return max(s.coarseness * (1.5 if s.n > EXACT_ROWS else 1.0) for s in parts)
 
 
 def _cells(parts: Sequence[ClientSummary], making: Making) -> tuple[Bools, list[Any]]:

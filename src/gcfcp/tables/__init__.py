@@ -16,8 +16,8 @@ batches, so it may be larger than memory.
 """
 
 from gcfcp.tables.audits import audit_table, count_part, publish_for, scoring_to_audit
-from gcfcp.tables.files import Table, open_table, require_columns
-from gcfcp.tables.passes import Batch, Pass, Progress, Rows, Source, scan, unmatched_groups
+from gcfcp.tables.files import Columns, Source, Table, open_table, rows_at_a_time
+from gcfcp.tables.passes import Batch, Pass, Progress, Rows, scan, unmatched_groups
 from gcfcp.tables.predictions import (
     predict_table,
     predicted,
@@ -31,6 +31,7 @@ from gcfcp.tables.unmatched import explain_unmatched
 __all__ = [
     "SCORES",
     "Batch",
+    "Columns",
     "Pass",
     "Progress",
     "Rows",
@@ -45,7 +46,7 @@ __all__ = [
     "predicted",
     "publish_for",
     "refuse_clash",
-    "require_columns",
+    "rows_at_a_time",
     "scan",
     "scoring",
     "scoring_for",

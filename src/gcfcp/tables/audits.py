@@ -14,8 +14,8 @@ from gcfcp.arrays import Bools, Floats
 from gcfcp.audit import Audit, Counts, count, publish
 from gcfcp.errors import GCFCPWarning
 from gcfcp.prediction import Predictor
-from gcfcp.tables.files import Table
-from gcfcp.tables.passes import Batch, Pass, Progress, Rows, Source, scan
+from gcfcp.tables.files import Columns, Source, Table
+from gcfcp.tables.passes import Batch, Pass, Progress, Rows, scan
 from gcfcp.tables.scoring import SCORE_COLUMN, Scoring, labels_of, scoring_for
 
 
@@ -127,7 +127,7 @@ def _y_type(by: Scoring) -> dict[str, Any]:
     return {"y": pl.String} if by.labels else {}
 
 
-def scoring_to_audit(table: Source, predictor: Predictor) -> Scoring:
+def scoring_to_audit(table: Columns, predictor: Predictor) -> Scoring:
     """Which columns are audited.
 
     A score that is only known by its name needs either the scores of all labels (`score_<label>`)

@@ -44,8 +44,49 @@ class _Stamp:
         return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
+class Columns:
+    """Something that has columns, and a name by which messages call it."""
+
+    name: str
+    columns: tuple[str, ...]
+
+    def require(
+        self,
+        columns: tuple[str, ...],
+        hint: Callable[[str, Iterable[str]], str] | None = None,
+    ) -> None:
+        """Raise a GCFCPError that names the missing columns if there are not all of these.
+
+        hint: What else to say of a missing column, given the columns that there are.
+        """
+        missing = [c for c in columns if c not in self.columns]
+        if missing:
+            more = "" if hint is None else hint(missing[0], self.columns)
+            raise GCFCPError(
+                f"{self.name} has no column {listed(missing)}; it has {listed(self.columns)}{more}"
+            )
+
+
+class Source(Columns):
+    """Where the rows of a pass come from: a `Table`, or a part of something larger."""
+
+    rows: int | None  # How many rows it has, if that is known beforehand.
+
+    def batches(self, columns: tuple[str, ...], types: dict[str, Any]) -> Iterator[pl.DataFrame]:
+        """Yield the named columns, in this order, `rows_at_a_time` of them at a time.
+
+        types: Polars types by column name, where they cannot be told from the rows.
+        """
+        raise NotImplementedError
+
+
+def rows_at_a_time(columns: int) -> int:
+    """How many rows of so many columns are read at a time: up to 262,144, of 8 million values."""
+    return max(1024, min(2**18, 2**23 // max(1, columns)))
+
+
 @dataclass(frozen=True)
-class Table:
+class Table(Source):
     """A CSV or Parquet file whose columns are known and whose rows are still on disk."""
 
     path: str
@@ -57,7 +98,7 @@ class Table:
     separator: str = ","  # What stands between the fields of a CSV file.
 
     def batches(self, columns: tuple[str, ...], types: dict[str, Any]) -> Iterator[pl.DataFrame]:
-        """Yield the named columns, in this order, up to 262,144 rows at a time.
+        """See `Source`.
 
         A file that another process changes, cuts off or replaces meanwhile is an error. Some rows
         may have been given out by then, and must not be used.
@@ -68,7 +109,7 @@ class Table:
         import polars as pl
 
         self.require(columns)
-        size = max(1024, min(2**18, 2**23 // max(1, len(columns))))
+        size = rows_at_a_time(len(columns))
         # One more row marks the end. If a signal cancels polars' query, the batches just stop
         # without an error, and a part of the table must never be taken for the whole.
         end = pl.LazyFrame({_END: [True]})
@@ -90,34 +131,6 @@ class Table:
                 f"{self.name} was not read to its end, because something interrupted the reading: "
                 "run the command again"
             )
-
-    def require(
-        self,
-        columns: tuple[str, ...],
-        hint: Callable[[str, Iterable[str]], str] | None = None,
-    ) -> None:
-        """Raise a GCFCPError that names the missing columns if the table lacks any of these.
-
-        hint: What else to say of a missing column, given the columns that there are.
-        """
-        require_columns(self.name, self.columns, columns, hint)
-
-
-def require_columns(
-    name: str,
-    there: tuple[str, ...],
-    wanted: tuple[str, ...],
-    hint: Callable[[str, Iterable[str]], str] | None = None,
-) -> None:
-    """Raise a GCFCPError that names the missing columns if some of the wanted are not there.
-
-    name: What the message calls the table.
-    hint: What else to say of a missing column, given the columns that there are.
-    """
-    missing = [c for c in wanted if c not in there]
-    if missing:
-        more = "" if hint is None else hint(missing[0], there)
-        raise GCFCPError(f"{name} has no column {listed(missing)}; it has {listed(there)}{more}")
 
 
 @contextmanager

@@ -14,10 +14,10 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from gcfcp import checks
 from gcfcp.arrays import Bools
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import Groups
+from gcfcp.tables.files import Source
 
 if TYPE_CHECKING:
     import polars as pl
@@ -71,32 +72,6 @@ class Batch:
             text = _ROW.sub(lambda found: f"row {before + int(found.group(1)):,}", str(error))
             where = self.where if text == str(error) else self.where.partition(", rows ")[0]
             raise GCFCPError(f"{where}: {text}") from None
-
-
-class Source(Protocol):
-    """Where the rows of a pass come from: a `Table`, or a part of something larger."""
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that it has."""
-
-    @property
-    def rows(self) -> int | None:
-        """How many rows it has, if that is known beforehand."""
-
-    def batches(self, columns: tuple[str, ...], types: dict[str, Any]) -> Iterator[pl.DataFrame]:
-        """Yield these columns, some rows at a time; see `Table.batches`."""
-
-    def require(
-        self,
-        columns: tuple[str, ...],
-        hint: Callable[[str, Iterable[str]], str] | None = None,
-    ) -> None:
-        """Raise a GCFCPError that names the missing columns; see `Table.require`."""
 
 
 @dataclass

@@ -19,8 +19,8 @@ from numpy.random import Generator
 from gcfcp import files
 from gcfcp.errors import GCFCPError
 from gcfcp.prediction import Predictor
-from gcfcp.tables.files import Table
-from gcfcp.tables.passes import Batch, Progress, Rows, Source, batches
+from gcfcp.tables.files import Columns, Table
+from gcfcp.tables.passes import Batch, Progress, Rows, batches
 from gcfcp.tables.scoring import Scoring, scoring_for
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def predict_table(
     return rows
 
 
-def scoring_to_predict(table: Source, predictor: Predictor) -> Scoring:
+def scoring_to_predict(table: Columns, predictor: Predictor) -> Scoring:
     """Which columns are predicted from."""
     by = scoring_for(table, predictor.score)
     if "y" in predictor.groups.columns:

@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 from gcfcp import scores
 from gcfcp.arrays import Floats, Ints
 from gcfcp.errors import GCFCPError
-from gcfcp.tables.files import listed
-from gcfcp.tables.passes import Source
+from gcfcp.tables.files import Columns, listed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -100,7 +99,7 @@ class Scoring:
         return found
 
 
-def scoring(table: Source, name: str | None = None, **parameters: Any) -> Scoring:
+def scoring(table: Columns, name: str | None = None, **parameters: Any) -> Scoring:
     """The scoring of a table for a score that is given by its name.
 
     table: The table whose columns are to be scored.
@@ -117,7 +116,7 @@ def scoring(table: Source, name: str | None = None, **parameters: Any) -> Scorin
     return scoring_for(table, scores.from_name(name, parameters))
 
 
-def scoring_for(table: Source, score: Any) -> Scoring:
+def scoring_for(table: Columns, score: Any) -> Scoring:
     """The scoring of a table for a score that is given as a value, such as a predictor's score.
 
     score: A score of `gcfcp.scores`, or the name of a score that is computed elsewhere. Such a
@@ -144,7 +143,7 @@ def scoring_for(table: Source, score: Any) -> Scoring:
     return found
 
 
-def _refuse_other_labels(table: Source, labels: tuple[str, ...], classes: Any) -> None:
+def _refuse_other_labels(table: Columns, labels: tuple[str, ...], classes: Any) -> None:
     """Raise an error if the labels of a table are not those of the predictor's model."""
     if classes is not None and tuple(map(str, classes)) != labels:
         raise GCFCPError(
@@ -153,7 +152,7 @@ def _refuse_other_labels(table: Source, labels: tuple[str, ...], classes: Any) -
         )
 
 
-def _guess(table: Source) -> str:
+def _guess(table: Columns) -> str:
     """The name of the one score that the columns allow."""
     present = set(table.columns)
     choices = {
@@ -176,7 +175,7 @@ def _guess(table: Source) -> str:
     )
 
 
-def labels_of(table: Source, prefix: str) -> tuple[str, ...]:
+def labels_of(table: Columns, prefix: str) -> tuple[str, ...]:
     """The ends of the names of all columns that start with `prefix`, in the order of labels."""
     labels = [c.removeprefix(prefix) for c in table.columns if c.startswith(prefix) and c != prefix]
     if all(_is_whole(label) for label in labels):

@@ -23,6 +23,7 @@ from gcfcp.digest import DigestBuilder
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import find_atoms
 from gcfcp.summary import (
+    EXACT_ROWS,
     CellCounter,
     ClientSummary,
     Making,
@@ -32,12 +33,10 @@ from gcfcp.summary import (
     refuse_empty,
     refuse_sources,
 )
-from gcfcp.tables.files import Table
-from gcfcp.tables.passes import Pass, Progress, Rows, Source, scan
+from gcfcp.tables.files import Source, Table
+from gcfcp.tables.passes import Pass, Progress, Rows, scan
 from gcfcp.tables.scoring import Scoring
 
-EXACT_ROWS = 2**24
-"""The most scores of a table that are held unchanged; beyond that, digests take over."""
 BUFFERED = 2**26
 """The most scores that may wait in the buffers of all digest builders together."""
 

@@ -10,6 +10,7 @@ Each module imports only from those above it in this table.
 | module        | what it is for                                                       |
 |---------------|----------------------------------------------------------------------|
 | `problem`     | the coreset, and the piecewise linear functions that it is made of    |
+| `products`    | products of matrices that one thread computes                         |
 | `start`       | a first guess near the optimum                                        |
 | `vertex`      | where the simplex stands, and what can be read off there              |
 | `ray`         | the long step: how far a basic atom moves, and what stops it          |

@@ -22,6 +22,7 @@ import numpy as np
 
 from gcfcp.arrays import Floats, Ints
 from gcfcp.solver.problem import ZERO, Pieces
+from gcfcp.solver.products import combined_each
 from gcfcp.solver.ray import long_step
 from gcfcp.solver.vertex import Multipliers, Offenders, Walk, multipliers, pick, resting_scores
 from gcfcp.solver.walk import descend, pivot
@@ -41,7 +42,7 @@ class Highest:
 
     def take(self, pieces: Pieces, walk: Walk, rows: Floats, which: Ints) -> None:
         """Look at the vertices of the walks `which`, and keep those that are higher."""
-        c = np.matmul(rows[:, None, :], walk.inverse)[:, 0]
+        c = combined_each(rows, walk.inverse)
         scores, infinite = resting_scores(pieces, walk)
         far = (c * infinite).sum(axis=1)
         theta = np.where(np.abs(far) > ZERO, np.copysign(np.inf, far), (c * scores).sum(axis=1))
@@ -99,7 +100,7 @@ def _at_optimum(
 
     A walk that finds h unbounded has the outcome +inf, and goes no further.
     """
-    walk.c = np.matmul(u[:, None, :], walk.inverse)[:, 0]
+    walk.c = combined_each(u, walk.inverse)
     found = multipliers(pieces, walk)
     outside = np.maximum(found.low - found.y, found.y - found.high) > 2 * found.tolerance
     astray = np.flatnonzero(outside.any(axis=1))
@@ -111,14 +112,14 @@ def _at_optimum(
     keep[astray[pivots < 0]] = False
     best.theta[live[~keep]] = np.inf
     live, walk, u = live[keep], walk[keep], u[keep]
-    walk.c = np.matmul(u[:, None, :], walk.inverse)[:, 0]
+    walk.c = combined_each(u, walk.inverse)
     return live, walk, multipliers(pieces, walk)
 
 
 def _room(walk: Walk, found: Multipliers, along: Floats) -> tuple[Floats, Ints, Ints]:
     """How much s can grow before a multiplier leaves its slopes, which one it is, and whether its
     atom then rises (1) or falls (-1). All are (m,)."""
-    change = np.matmul(along[:, None, :], walk.inverse)[:, 0]
+    change = combined_each(along, walk.inverse)
     moves = np.abs(change) > ZERO
     ahead = np.where(change > 0, found.high - found.y, found.y - found.low)
     room = np.divide(ahead, np.abs(change), out=np.full(change.shape, np.inf), where=moves)

@@ -27,6 +27,7 @@ import numpy as np
 
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.solver.problem import ZERO, Pieces
+from gcfcp.solver.products import times, times_each
 from gcfcp.solver.vertex import (
     Offenders,
     Walk,
@@ -138,7 +139,7 @@ def _ray_of(pieces: Pieces, walk: Walk, moving: Offenders, count: int) -> _Ray:
     first. Cost: O(a r) for a test row."""
     each, b, direction = np.arange(len(walk.at)), moving.position, moving.direction
     leaving = walk.basis[each, b]
-    speed = (direction[:, None] * walk.inverse[each, :, b]) @ pieces.rows.T
+    speed = times(direction[:, None] * walk.inverse[each, :, b], pieces.rows)
     put(speed, walk.basis, 0.0)
     speed[each, leaving] = direction
     scores, infinite = resting_scores(pieces, walk)
@@ -164,7 +165,7 @@ def _ray_of(pieces: Pieces, walk: Walk, moving: Offenders, count: int) -> _Ray:
         far=pick(along(pieces, walk, infinite), atoms) if pieces.infinite.any() else None,
         ahead=ahead,
         left=np.where(moves, np.where(up, pieces.size[atoms] - ahead, ahead + 1), 0),
-        slack=np.matmul(pieces.rows[atoms], noise[:, :, None])[:, :, 0] / np.abs(speed),
+        slack=times_each(pieces.rows[atoms], noise) / np.abs(speed),
         turn=-moving.derivative + np.where(lowers, moving.tolerance, -moving.tolerance),
         beyond=beyond,
     )

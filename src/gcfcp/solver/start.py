@@ -24,6 +24,7 @@ import numpy as np
 
 from gcfcp.arrays import Floats, Ints
 from gcfcp.solver.problem import Pieces, independent
+from gcfcp.solver.products import combined, product, solved, times
 
 _MOST_STEPS = 12  # Further steps would cost more than the pivots that they save.
 _NARROWER = 0.8  # Each window has this part of the breakpoints of the one before.
@@ -78,7 +79,8 @@ def _newton(pieces: Pieces) -> _Smooth:
         unit = unit or float(np.median(width)) or 1.0
         mass = pieces.slopes[pieces.first + high + 1] - pieces.slopes[pieces.first + low]
         curvature = mass / np.maximum(width / unit, _NARROWEST)
-        theta = pieces.rows @ _minimum(pieces.rows, curvature, theta / unit, slope) * unit
+        beta = _minimum(pieces.rows, curvature, theta / unit, slope)
+        theta = times(beta[None], pieces.rows)[0] * unit
         found = [mine.searchsorted(x) for mine, x in zip(own, theta.tolist(), strict=True)]
         at = np.array(found, dtype=np.int64)
         slope = pieces.slopes[pieces.first + at]
@@ -117,10 +119,10 @@ def _minimum(rows: Floats, curvature: Floats, theta: Floats, slope: Floats) -> F
     """
     curvature = np.maximum(curvature, _FLATTEST * curvature.max())
     weighted = rows * curvature[:, None]
-    normal = weighted.T @ rows
+    normal = product(weighted.T, rows)
     normal.flat[:: len(normal) + 1] *= 1 + _FLATTEST
-    target = weighted.T @ theta - slope @ rows
+    target = combined((curvature * theta - slope)[None], rows)[0]
     try:
-        return np.asarray(np.linalg.solve(normal, target), dtype=np.float64)
+        return solved(normal, target[:, None])[:, 0]
     except np.linalg.LinAlgError:  # Rounding can make the matrix singular.
         return np.asarray(np.linalg.lstsq(normal, target, rcond=None)[0], dtype=np.float64)

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.solver.problem import SLOPE_TOLERANCE, ZERO, Pieces
+from gcfcp.solver.products import combined, combined_each, inverses, times, times_each
 
 _VALUE_TOLERANCE = 2.0**-44  # Rounding in a theta is below this part of the scores it is made of.
 _SMALLEST_NORMAL = 2.0**-1022  # Below this, floats lose precision.
@@ -69,9 +70,12 @@ def put(array: NDArray[Any], index: Ints, values: Any) -> None:
 
 
 def factorise(pieces: Pieces, walk: Walk, rows: Floats) -> None:
-    """Compute `inverse` and `c` afresh from the basis, in O(r^3) for a test row."""
-    walk.inverse = snap(np.linalg.inv(pieces.rows[walk.basis]))
-    walk.c = snap(np.matmul(rows[:, None, :], walk.inverse)[:, 0])
+    """Compute `inverse` and `c` from the basis, without what rounding has added up on the way.
+
+    Cost: O(r^3) for a test row.
+    """
+    walk.inverse = snap(inverses(pieces.rows[walk.basis], walk.inverse))
+    walk.c = snap(combined_each(rows, walk.inverse))
 
 
 # --- theta ------------------------------------------------------------------------------------
@@ -86,9 +90,7 @@ def resting_scores(pieces: Pieces, walk: Walk) -> tuple[Floats, Floats]:
 
 def along(pieces: Pieces, walk: Walk, vector: Floats) -> Floats:
     """What every atom gets when the basic atoms get `vector`: Phi inv(Phi_basis) vector."""
-    beta = np.matmul(walk.inverse, vector[:, :, None])[:, :, 0]
-    reached: Floats = beta @ pieces.rows.T
-    return reached
+    return times(times_each(walk.inverse, vector), pieces.rows)
 
 
 def noise_by_group(walk: Walk, scores: Floats) -> Floats:
@@ -98,14 +100,13 @@ def noise_by_group(walk: Walk, scores: Floats) -> Floats:
     Rounding is proportional to a number down to the smallest normal number, and constant below.
     """
     sizes = np.abs(scores) + _SMALLEST_NORMAL
-    bound: Floats = _VALUE_TOLERANCE * np.matmul(np.abs(walk.inverse), sizes[:, :, None])[:, :, 0]
+    bound: Floats = _VALUE_TOLERANCE * times_each(np.abs(walk.inverse), sizes)
     return bound
 
 
 def noise_of(pieces: Pieces, walk: Walk, scores: Floats) -> Floats:
     """A bound on the rounding in theta of every atom, where the basis rests on `scores`."""
-    bound: Floats = noise_by_group(walk, scores) @ pieces.rows.T
-    return bound
+    return times(noise_by_group(walk, scores), pieces.rows)
 
 
 def thetas(pieces: Pieces, walk: Walk) -> tuple[Floats, Floats, Floats]:
@@ -206,8 +207,8 @@ def _slopes_and_multipliers(pieces: Pieces, walk: Walk) -> tuple[Floats, Floats]
     """
     slope: Floats = pieces.slopes[pieces.first + walk.at]
     put(slope, walk.basis, 0.0)
-    pull = slope @ pieces.rows
-    y = walk.t[:, None] * walk.c - np.matmul(pull[:, None, :], walk.inverse)[:, 0]
+    pull = combined(slope, pieces.rows)
+    y = walk.t[:, None] * walk.c - combined_each(pull, walk.inverse)
     return slope, y
 
 
@@ -229,7 +230,8 @@ def multipliers(pieces: Pieces, walk: Walk) -> Multipliers:
     """
     left = pieces.first[walk.basis] + pick(walk.at, walk.basis)
     _, y = _slopes_and_multipliers(pieces, walk)
-    weights = np.matmul(pieces.weight, np.abs(walk.inverse)) + np.abs(walk.t[:, None] * walk.c)
+    weight = np.broadcast_to(pieces.weight, walk.c.shape)
+    weights = combined_each(weight, np.abs(walk.inverse)) + np.abs(walk.t[:, None] * walk.c)
     tolerance: Floats = SLOPE_TOLERANCE * weights
     return Multipliers(y, pieces.slopes[left], pieces.slopes[left + 1], tolerance)
 

@@ -14,6 +14,7 @@ import numpy as np
 from gcfcp.arrays import Floats, Ints
 from gcfcp.errors import GCFCPError
 from gcfcp.solver.problem import Pieces
+from gcfcp.solver.products import combined_each
 from gcfcp.solver.ray import Step, long_step
 from gcfcp.solver.vertex import Offenders, Walk, factorise, multipliers, offenders, snap
 
@@ -27,7 +28,7 @@ def descend(pieces: Pieces, walk: Walk, rows: Floats) -> tuple[Walk, Ints]:
     is -1 where h is unbounded.
     """
     pivots = np.zeros(len(rows), dtype=np.int64)
-    ended = Walk(walk.basis.copy(), walk.at.copy(), walk.inverse, walk.c, walk.t)
+    ended = Walk(walk.basis.copy(), walk.at.copy(), walk.inverse.copy(), walk.c, walk.t)
     live = np.arange(len(rows))
     limit = 1000 + 20 * len(pieces.size) * (1 + rows.shape[1])
     for count in range(1, limit):
@@ -54,7 +55,7 @@ def descend(pieces: Pieces, walk: Walk, rows: Floats) -> tuple[Walk, Ints]:
 
 def _arrive(ended: Walk, which: Ints, walk: Walk) -> None:
     """Record where the test rows `which` have arrived."""
-    ended.basis[which], ended.at[which] = walk.basis, walk.at
+    ended.basis[which], ended.at[which], ended.inverse[which] = walk.basis, walk.at, walk.inverse
 
 
 def pivot(pieces: Pieces, walk: Walk, moving: Offenders, step: Step) -> None:
@@ -71,7 +72,7 @@ def pivot(pieces: Pieces, walk: Walk, moving: Offenders, step: Step) -> None:
     walk.at += step.passed
     walk.at[each, leaving] += moving.direction > 0  # Its own breakpoint lies below theta now.
     walk.at[each, step.entering] = step.index
-    p = snap(np.matmul(pieces.rows[step.entering][:, None, :], walk.inverse)[:, 0])
+    p = snap(combined_each(pieces.rows[step.entering], walk.inverse))
     stays = (leaving == step.entering).nonzero()[0]
     p[stays] = 0.0
     p[stays, b[stays]] = 1.0

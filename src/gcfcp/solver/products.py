@@ -1,0 +1,134 @@
+"""Products of matrices and vectors, each computed by a single thread.
+
+OpenBLAS, which NumPy computes with, divides larger products among threads. The products of a walk
+are too small for that: it makes thousands of them, and on a busy machine the threads of each wait
+for one another. With 256 groups that took twice the processor time of one thread on an idle machine
+and 3.6 times on a busy one. The number of threads could only be set for the whole process, which is
+its owner's to decide. So products are divided here into parts that are too small to be divided
+further: up to 2**18 multiplications for two matrices, and 9,216 for a matrix and a vector. A matrix
+of more than 80 rows is not inverted afresh where its inverse is almost known (`inverses`), and a
+system of as many equations is solved in two halves (`solved`).
+
+Cost: one call for many parts, some percent more than a single product by one thread.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gcfcp.arrays import Floats
+
+ONE_THREAD = 2**18 - 1  # A product of two matrices takes a single thread up to here.
+_ONE_THREAD_VECTOR = 9_215  # A product of a matrix and a vector takes a single thread up to here.
+_ONE_THREAD_INVERSE = 80  # A matrix of so many rows is inverted by a single thread.
+_BLOCK = 60  # Blocks of so many rows and columns are multiplied by a single thread.
+_ALMOST = 2.0**-20  # An inverse is almost known if no entry of I - M X is larger.
+
+
+def times(vectors: Floats, matrix: Floats) -> Floats:
+    """matrix @ v for each of the `vectors` v, (m, k), with `matrix` (n, k): vectors @ matrix.T."""
+    if len(vectors) != 1:
+        return _by_matrix(vectors, matrix.T)
+    if matrix.size <= _ONE_THREAD_VECTOR:
+        return np.asarray(vectors @ matrix.T)
+    product = np.empty((1, len(matrix)))
+    parts, rest = _parts(matrix)
+    done = parts.shape[0] * parts.shape[1]
+    product[0, :done] = np.matmul(parts, vectors[0][:, None]).ravel()
+    product[0, done:] = rest @ vectors[0]
+    return product
+
+
+def combined(vectors: Floats, matrix: Floats) -> Floats:
+    """The combinations of the rows of `matrix`, (n, k), by `vectors`, (m, n): vectors @ matrix."""
+    if len(vectors) != 1:
+        return _by_matrix(vectors, matrix)
+    if matrix.size <= _ONE_THREAD_VECTOR:
+        return np.asarray(vectors @ matrix)
+    parts, rest = _parts(matrix)
+    done = parts.shape[0] * parts.shape[1]
+    own = vectors[:, :done].reshape(len(parts), 1, -1)
+    return np.asarray(np.matmul(own, parts).sum(axis=0) + vectors[:, done:] @ rest)
+
+
+def times_each(matrices: Floats, vectors: Floats) -> Floats:
+    """matrices[i] @ vectors[i] for every i, with `matrices` (m, n, k) and `vectors` (m, k)."""
+    if len(matrices) == 0 or matrices[0].size <= _ONE_THREAD_VECTOR:
+        return np.asarray(np.matmul(matrices, vectors[:, :, None])[:, :, 0])
+    return np.concatenate([times(vectors[i : i + 1], own) for i, own in enumerate(matrices)])
+
+
+def combined_each(vectors: Floats, matrices: Floats) -> Floats:
+    """vectors[i] @ matrices[i] for every i, with `vectors` (m, n) and `matrices` (m, n, k)."""
+    if len(matrices) == 0 or matrices[0].size <= _ONE_THREAD_VECTOR:
+        return np.asarray(np.matmul(vectors[:, None, :], matrices)[:, 0])
+    return np.concatenate([combined(vectors[i : i + 1], own) for i, own in enumerate(matrices)])
+
+
+def product(left: Floats, right: Floats) -> Floats:
+    """left @ right for larger matrices, (n, k) and (k, q), block by block."""
+    if right.shape[1] == 1:
+        return times(right.T, np.ascontiguousarray(left)).T
+    if left.shape[0] * right.size <= ONE_THREAD:
+        return np.asarray(left @ right)
+    (n, k), q = left.shape, right.shape[1]
+    high, inner, wide = (-(-size // _BLOCK) for size in (n, k, q))
+    padded = np.zeros((high * _BLOCK, inner * _BLOCK)), np.zeros((inner * _BLOCK, wide * _BLOCK))
+    padded[0][:n, :k], padded[1][:k, :q] = left, right
+    first = padded[0].reshape(high, _BLOCK, inner, _BLOCK).transpose(2, 0, 1, 3)[:, :, None]
+    second = padded[1].reshape(inner, _BLOCK, wide, _BLOCK).transpose(0, 2, 1, 3)[:, None]
+    total = np.zeros((high, wide, _BLOCK, _BLOCK))
+    for i in range(inner):
+        total += np.matmul(np.ascontiguousarray(first[i]), np.ascontiguousarray(second[i]))
+    return total.transpose(0, 2, 1, 3).reshape(high * _BLOCK, -1)[:n, :q]
+
+
+def inverses(matrices: Floats, known: Floats | None = None) -> Floats:
+    """The inverse of each of the matrices (m, r, r).
+
+    - `known`: What the inverses almost are. From X the Newton-Schulz step X (2 I - M X) leads to
+      the inverse of M up to rounding, by two products.
+    """
+    r = matrices.shape[1]
+    if known is None or known.shape != matrices.shape or r <= _ONE_THREAD_INVERSE:
+        return np.asarray(np.linalg.inv(matrices))
+    found = np.empty(matrices.shape)
+    for i, (matrix, near) in enumerate(zip(matrices, known, strict=True)):
+        error = np.eye(r) - product(matrix, near)
+        close = np.abs(error).max() < _ALMOST
+        found[i] = near + product(near, error) if close else np.linalg.inv(matrix)
+    return found
+
+
+def solved(matrix: Floats, right: Floats) -> Floats:
+    """x with matrix @ x = right, (r, q), for a symmetric positive definite `matrix`, (r, r).
+
+    With the matrix in four parts P, Q, Q', S, its second half of x solves the equations of the
+    Schur complement S - Q' inv(P) Q.
+    """
+    half = len(matrix) // 2
+    if len(matrix) <= _ONE_THREAD_INVERSE:
+        return np.asarray(np.linalg.solve(matrix, right))
+    across = matrix[:half, half:]
+    first = solved(matrix[:half, :half], np.hstack([across, right[:half]]))
+    left = np.hstack([matrix[half:, half:], right[half:]]) - product(across.T, first)
+    q = matrix.shape[1] - half
+    lower = solved(left[:, :q], left[:, q:])
+    return np.vstack([first[:, q:] - product(first[:, :q], lower), lower])
+
+
+def _by_matrix(vectors: Floats, matrix: Floats) -> Floats:
+    """vectors @ matrix, so many vectors at a time that a single thread computes it."""
+    size = max(2, ONE_THREAD // max(1, matrix.size))
+    if len(vectors) <= size:
+        return np.asarray(vectors @ matrix)
+    parts = range(0, len(vectors), size)
+    return np.concatenate([vectors[i : i + size] @ matrix for i in parts])
+
+
+def _parts(matrix: Floats) -> tuple[Floats, Floats]:
+    """A matrix (n, k) in parts of equally many rows, (p, n / p, k), and the rows that are left."""
+    n, k = matrix.shape
+    rows = min(n, max(1, _ONE_THREAD_VECTOR // k))
+    done = n - n % rows
+    return matrix[:done].reshape(-1, rows, k), matrix[done:]

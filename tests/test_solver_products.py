@@ -1,0 +1,75 @@
+"""Products in parts are the products, and no call is large enough for BLAS to divide it."""
+
+import numpy as np
+import pytest
+
+from gcfcp.solver import products
+
+SHAPES = [(1, 1, 1), (1, 3, 7), (5, 40, 16), (1, 2_000, 16), (1, 1_000, 256), (9, 700, 90)]
+
+
+def draws(*shapes):
+    rng = np.random.default_rng(0)
+    return [rng.normal(size=shape) for shape in shapes]
+
+
+@pytest.mark.parametrize(("m", "n", "k"), SHAPES)
+def test_products_with_vectors(m, n, k):
+    matrix, right, left = draws((n, k), (m, k), (m, n))
+    np.testing.assert_allclose(products.times(right, matrix), right @ matrix.T, atol=1e-11)
+    np.testing.assert_allclose(products.combined(left, matrix), left @ matrix, atol=1e-11)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(3, 4, 5), (2, 120, 130), (1, 256, 256), (0, 256, 256)])
+def test_products_of_one_matrix_for_each_vector(m, n, k):
+    matrices, right, left = draws((m, n, k), (m, k), (m, n))
+    expected = np.einsum("mnk,mk->mn", matrices, right)
+    np.testing.assert_allclose(products.times_each(matrices, right), expected, atol=1e-11)
+    expected = np.einsum("mn,mnk->mk", left, matrices)
+    np.testing.assert_allclose(products.combined_each(left, matrices), expected, atol=1e-11)
+
+
+@pytest.mark.parametrize(("n", "k", "q"), [(2, 3, 4), (60, 60, 180), (61, 119, 200), (9, 9, 300)])
+def test_products_of_matrices(n, k, q):
+    left, right = draws((n, k), (k, q))
+    np.testing.assert_allclose(products.product(left, right), left @ right, atol=1e-11)
+
+
+def test_whole_numbers_are_added_up_exactly():
+    """Slopes are whole numbers, and ties among them must stay ties."""
+    rng = np.random.default_rng(0)
+    slopes, rows = rng.integers(-(2**40), 2**40, size=(1, 3_000)), rng.random((3_000, 64)) < 0.5
+    found = products.combined(slopes.astype(float), rows.astype(float))
+    assert (found == slopes @ rows.astype(np.int64)).all()
+
+
+@pytest.mark.parametrize("r", [5, 80, 81, 331])
+def test_equations_in_halves(r):
+    (factor, right) = draws((r, 2 * r), (r, 2))
+    matrix = factor @ factor.T
+    found = products.solved(matrix, right)
+    np.testing.assert_allclose(matrix @ found, right, atol=1e-8)
+
+
+def test_equations_that_have_no_solution_are_refused():
+    with pytest.raises(np.linalg.LinAlgError):
+        products.solved(np.zeros((300, 300)), np.ones((300, 1)))
+
+
+@pytest.mark.parametrize("error", [1e-9, 1e-3], ids=["almost known", "known badly"])
+@pytest.mark.parametrize("r", [8, 120])
+def test_inverses_that_are_almost_known(r, error):
+    matrices, noise = draws((2, r, r), (2, r, r))
+    matrices += 2 * np.sqrt(r) * np.eye(r)
+    exact = np.linalg.inv(matrices)
+    found = products.inverses(matrices, exact + error * noise)
+    np.testing.assert_allclose(found, exact, atol=1e-13)
+    np.testing.assert_allclose(products.inverses(matrices), exact, atol=1e-13)
+    np.testing.assert_allclose(products.inverses(matrices, np.empty(0)), exact, atol=1e-13)
+
+
+def test_an_inverse_of_nonsense_is_not_taken_for_almost_known():
+    (matrices,) = draws((1, 240, 240))
+    exact = np.linalg.inv(matrices)
+    found = products.inverses(matrices, np.full(matrices.shape, np.nan))
+    np.testing.assert_array_equal(found, exact)

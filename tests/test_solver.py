@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import oracles
 from gcfcp.checks import rational
 from gcfcp.errors import GCFCPError
-from gcfcp.solver import Coreset, Solver, ray
+from gcfcp.solver import Coreset, Solver, nearest, ray
 from gcfcp.solver import solve as solver_module
 
 ALPHAS = [Fraction(1, 100), Fraction(1, 20), Fraction(1, 10), Fraction(1, 5), Fraction(1, 3)]
@@ -603,7 +603,7 @@ def test_thresholds_do_not_depend_on_where_a_walk_starts(kind, monkeypatch):
     core = dataclasses.replace(medium(22, kind, n=900, G=6).coreset, test=4.0)
     rows = core.membership
     expected = [Solver(core, Fraction(1, 5)).solve(row)[0].threshold for row in rows]
-    monkeypatch.setattr(solver_module, "_FIRST_ROUND", 1)
-    monkeypatch.setattr(solver_module, "_ROUNDS", 2)
-    monkeypatch.setattr(solver_module, "_NEARER", 1.0)
+    monkeypatch.setattr(nearest, "_FIRST_ROUND", 1)
+    monkeypatch.setattr(nearest, "_ROUNDS", 2)
+    monkeypatch.setattr(nearest, "_NEARER", 1.0)
     assert [s.threshold for s in Solver(core, Fraction(1, 5)).solve(rows)] == expected

@@ -14,7 +14,7 @@ Cost: a few passes over the scores, once.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -81,10 +81,8 @@ class Pieces:
     weight: Floats  # (r,): The total weight of each independent group.
     whole: bool  # All slopes are whole numbers, so that ties among them are exact.
     grain: float  # All scores are multiples of this power of two; 0 if they are not discrete.
-    first: Ints = field(init=False)  # (a,): Where the slopes of each atom begin in `slopes`.
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "first", self.start + np.arange(len(self.start)))
+    first: Ints  # (a,): Where the slopes of each atom begin in `slopes`.
+    pull: Floats  # (r,): The sum of slope Phi over atoms that are left out (see `vicinity`).
 
     def coarser(self, stride: int) -> Pieces:
         """Keep every `stride`-th breakpoint of each atom, and always the last. Cost: O(n / stride).
@@ -103,8 +101,15 @@ class Pieces:
         slopes[start + np.arange(len(kept))] = self.slopes[self.first]
         slopes[np.arange(len(atom)) + atom + 1] = self.slopes[self.first[atom] + index + 1]
         taken = self.start[atom] + index
-        values, exact = self.values[taken], self.exact[taken]
-        return replace(self, start=start, size=kept, values=values, exact=exact, slopes=slopes)
+        return replace(
+            self,
+            start=start,
+            size=kept,
+            values=self.values[taken],
+            exact=self.exact[taken],
+            slopes=slopes,
+            first=start + np.arange(len(start)),
+        )
 
 
 def independent(matrix: Floats, order: Ints) -> Ints:
@@ -154,6 +159,8 @@ def pieces_of(coreset: Coreset, alpha: Fraction) -> tuple[Pieces, Ints, float]:
         weight=keep * (total @ rows[:, columns]),
         whole=_whole(coreset, alpha, total),
         grain=_grain(values, _largest(values, coreset.start)),
+        first=coreset.start[:-1] + np.arange(len(rows)),
+        pull=np.zeros(len(columns)),
     )
     return pieces, columns, float(t_scale(alpha) * Fraction(coreset.test))
 

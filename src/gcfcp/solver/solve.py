@@ -17,8 +17,8 @@ multipliers y of the basis must lie between the slopes left and right of their s
 offender moves along its ray and passes breakpoints of all atoms until the directional derivative
 turns (a long step). The breakpoint where it turns takes its place. If there is no such breakpoint,
 S* = +inf. The first walk, without a test point, begins near the minimum of a smooth h (`start`).
-Those of the test rows begin where it has ended, or at the optimum of a similar row: test rows are
-solved in rounds, and each starts from the nearest that is solved. S* does not depend on that.
+Those of the test rows begin where it has ended, or at the optimum of a similar row (`nearest`), and
+see only the atoms that they may move past a score (`vicinity`). S* does not depend on that.
 
 Why it is exact.
 - Ties in weight, such as (n+1)(1-alpha) an integer, are broken by lowering t by an infinitesimal:
@@ -43,7 +43,7 @@ Why not an LP library: it would see n columns instead of |A+| functions, return 
 own choice from the optimal face, and be exact only to its tolerance (see benchmarks/).
 
 Cost: O(n) once for the prefix sums. Then each threshold takes some pivots, and each pivot takes
-O(|A+| r). Neither depends on n.
+O(k r) for the k atoms of its vicinity, at most O(|A+| r). None of it depends on n.
 
 | here         | paper                                             |
 |--------------|---------------------------------------------------|
@@ -58,7 +58,6 @@ O(|A+| r). Neither depends on n.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -70,7 +69,9 @@ from gcfcp.errors import GCFCPError
 from gcfcp.solver.certificate import refuted, unsure
 from gcfcp.solver.exact import ExactWalk, combine
 from gcfcp.solver.exchange import highest
+from gcfcp.solver.nearest import Starts, rounds
 from gcfcp.solver.problem import ZERO, Coreset, pieces_of, t_of
+from gcfcp.solver.products import ONE_THREAD
 from gcfcp.solver.start import near_optimum
 from gcfcp.solver.vertex import (
     Walk,
@@ -83,17 +84,13 @@ from gcfcp.solver.vertex import (
     snap,
     thetas,
 )
+from gcfcp.solver.vicinity import Vicinity, vicinity_of
 from gcfcp.solver.walk import descend
 
 _LEVEL_RATIO = 128  # Each coarser level of the first solve keeps one breakpoint out of this many.
 _COARSEST = 1024  # On the coarsest level no atom has more breakpoints than this.
 EXCESS = 2.0**-10  # The part that is added to a weight where a little more than a bound is needed.
-# Test rows are solved side by side up to this many memberships, rows x atoms x r. From 2**18 on,
-# OpenBLAS divides a product among threads, which on a busy machine wait for each other.
-_BATCH = 2**18 - 1
-_FIRST_ROUND = 16  # So many test rows start from the optimum without a test point.
-_NEARER = 0.7  # A walk starts elsewhere if that is within this part of the squared distance.
-_ROUNDS = 4  # Each further round solves so many times as many test rows as the one before.
+_BATCH = ONE_THREAD  # Test rows are solved side by side up to this many memberships, rows a r.
 
 
 @dataclass(frozen=True)
@@ -126,44 +123,12 @@ class _Optima:
     bounded: Bools  # (m,): If False, h is unbounded and the walk means nothing.
     judged: Bools  # (m,): The floats were unsure, and rational arithmetic decided.
 
-
-@dataclass(frozen=True)
-class _Starts:
-    """Optimal vertices from which the walks of test rows may start."""
-
-    basis: Ints  # (k, r): The basic atoms.
-    at: Ints  # (k, a): As in `Walk`.
-    u: Floats  # (k, r): t Phi_test of each, on the independent columns.
-
-    def nearest(self, u: Floats) -> Ints:
-        """The start whose u is nearest to each of these, (m,). Cost: O(m k r).
-
-        It is the first one, with u = 0, unless another one is nearer by far. Pivots are not saved
-        by going almost as far from there.
-        """
-        own = np.square(u).sum(axis=1)
-        distance = np.square(self.u).sum(axis=1) - 2 * (u @ self.u.T)  # Less |u|^2.
-        found: Ints = distance.argmin(axis=1)
-        return np.where(distance.min(axis=1) < (_NEARER - 1) * own, found, 0)
-
-    def and_of(self, optima: _Optima, t: Floats, rows: Floats) -> _Starts:
-        """These, and the optima of rows (m, r) that exist."""
-        some = optima.bounded
-        return _Starts(
-            np.concatenate([self.basis, optima.walk.basis[some]]),
-            np.concatenate([self.at, optima.walk.at[some]]),
-            np.concatenate([self.u, t[some, None] * rows[some]]),
-        )
-
-
-def _rounds(m: int) -> Iterator[Ints]:
-    """m test rows in rounds: 16 of them, then four times as many each. The order is mixed, so that
-    those of a round lie far from each other, and the same in every run."""
-    order = np.random.default_rng(0).permutation(m) if m > _FIRST_ROUND else np.arange(m)
-    size = _FIRST_ROUND
-    while len(order):
-        yield order[:size]
-        order, size = order[size:], size * _ROUNDS
+    def put(self, which: Ints, others: _Optima) -> None:
+        """Let these optima take the place of those of the rows `which`."""
+        for name in ("basis", "at", "inverse", "c"):
+            getattr(self.walk, name)[which] = getattr(others.walk, name)
+        self.pivots[which] += others.pivots
+        self.bounded[which], self.judged[which] = others.bounded, others.judged
 
 
 class Solver:
@@ -182,8 +147,7 @@ class Solver:
             rows = coreset.membership.astype(np.float64)
             self._span = snap(np.linalg.lstsq(self._pieces.rows, rows, rcond=None)[0])
         self._base = self._first_optimum()
-        none = np.zeros((1, len(self._columns)))
-        self._at_rest = _Starts(self._base.basis, self._base.at, none)
+        self._at_rest = Starts.at_rest(self._pieces, self._base)
 
     def t_of(self, test: Floats) -> Floats:
         """t = (1 - alpha) w_test for these weights of the test point, in the units of `self.t`."""
@@ -254,18 +218,20 @@ class Solver:
         free = Solution(math.inf, 0, False, np.zeros(len(self._pieces.size), dtype=bool), False)
         solutions = [free] * len(full)
         index = np.flatnonzero(held & ~self._too_heavy(full, weights))
-        batch = max(1, _BATCH // (len(self._pieces.size) * len(self._columns)))
         starts, left = self._at_rest, len(index)
-        for chosen in _rounds(left):
+        for chosen in rounds(left):
             part, left = index[chosen], left - len(chosen)
-            begin, found = starts.nearest(weights[part, None] * reduced[part]), starts
-            for i in range(0, len(part), batch):
-                some = part[i : i + batch]
-                optima = self._optima(reduced[some], weights[some], starts, begin[i : i + batch])
+            near, found = vicinity_of(self._pieces, starts), starts
+            atoms = len(self._pieces.size) if near is None else len(near.atoms)
+            batch = max(1, _BATCH // (atoms * len(self._columns)))
+            for some in np.split(part, range(batch, len(part), batch)):
+                u = weights[some, None] * reduced[some]
+                optima = self._optima(reduced[some], weights[some], starts, near)
                 for k, solution in zip(some, self._solutions(optima, reduced[some]), strict=True):
                     solutions[k] = solution
                 if left:  # There is another round, which may start from here.
-                    found = found.and_of(optima, weights[some], reduced[some])
+                    ok = optima.bounded
+                    found = found.and_of(self._pieces, optima.walk[ok], u[ok])
             starts = found
         return solutions
 
@@ -347,17 +313,39 @@ class Solver:
         return Evidence(number[0], gradient_of(self._pieces, walk)[0], np.abs(far[0]) > ZERO)
 
     def _optima(
-        self, rows: Floats, t: Floats, starts: _Starts | None = None, begin: Ints | None = None
+        self,
+        rows: Floats,
+        t: Floats,
+        starts: Starts | None = None,
+        vicinity: Vicinity | None = None,
     ) -> _Optima:
         """Walk to the optimum of each row (m, r), and certify it.
 
-        The walk of row i begins at the start begin[i], or at the optimum without a test point.
+        The walks begin at the nearest of the starts, or at the optimum without a test point. They
+        go on among all atoms where those of the vicinity do not suffice.
+        """
+        starts = starts or self._at_rest
+        begin = starts.nearest(t[:, None] * rows)
+        if vicinity is None:
+            return self._among_all(rows, t, starts, begin)
+        walk = vicinity.start(starts, begin, t)
+        factorise(vicinity.near, walk, rows)
+        walk, pivots = descend(vicinity.near, walk, rows)
+        sure = pivots >= 0
+        sure &= ~unsure(vicinity.near, walk) & vicinity.stayed(walk)
+        optima = _Optima(vicinity.among_all(walk), pivots, sure.copy(), np.zeros_like(sure))
+        rest = np.flatnonzero(~sure)
+        if len(rest):
+            optima.put(rest, self._among_all(rows[rest], t[rest], starts, begin[rest]))
+        return optima
+
+    def _among_all(self, rows: Floats, t: Floats, starts: Starts, begin: Ints) -> _Optima:
+        """Walk from the start begin[i] to the optimum of row i among all atoms, and certify it.
 
         The certificate says that multipliers are within their slopes and scores on their side of
         theta. Where floats cannot tell, rational arithmetic goes on from where they ended.
         """
-        pieces, starts = self._pieces, starts or self._at_rest
-        begin = np.zeros(len(rows), dtype=np.int64) if begin is None else begin
+        pieces = self._pieces
         walk = Walk(starts.basis[begin], starts.at[begin], np.empty(0), np.empty(0), t)
         factorise(pieces, walk, rows)
         walk, pivots = descend(pieces, walk, rows)

@@ -207,7 +207,7 @@ def _slopes_and_multipliers(pieces: Pieces, walk: Walk) -> tuple[Floats, Floats]
     """
     slope: Floats = pieces.slopes[pieces.first + walk.at]
     put(slope, walk.basis, 0.0)
-    pull = combined(slope, pieces.rows)
+    pull = combined(slope, pieces.rows) + pieces.pull
     y = walk.t[:, None] * walk.c - combined_each(pull, walk.inverse)
     return slope, y
 

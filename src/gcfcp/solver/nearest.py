@@ -1,0 +1,76 @@
+"""Where the walks of test rows start: at the optimum of a similar row that is already solved.
+
+Test rows are solved in rounds, first a few from the optimum without a test point, then more and
+more of them, each from the nearest that is solved. The threshold does not depend on the start; only
+the number of pivots does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from gcfcp.arrays import Bools, Floats, Ints
+from gcfcp.solver.problem import ZERO, Pieces
+from gcfcp.solver.vertex import Walk, thetas
+
+_FIRST_ROUND = 16  # So many test rows start from the optimum without a test point.
+_NEARER = 0.7  # A walk starts elsewhere if that is within this part of the squared distance.
+_ROUNDS = 4  # Each further round solves so many times as many test rows as the one before.
+
+
+@dataclass(frozen=True)
+class Starts:
+    """Optimal vertices from which the walks of test rows may start; first that without one."""
+
+    basis: Ints  # (k, r): The basic atoms.
+    at: Ints  # (k, a): As in `Walk`.
+    u: Floats  # (k, r): t Phi_test of each, on the independent columns.
+    rest: Floats  # (a,): theta of each atom in the optimum without a test point.
+    lowest: Floats  # (a,): The lowest theta of each atom in any of them.
+    highest: Floats  # (a,): The highest theta of each atom in any of them.
+    far: Bools  # (a,): theta of the atom is at infinity in some of them.
+
+    @classmethod
+    def at_rest(cls, pieces: Pieces, walk: Walk) -> Starts:
+        """The optimum without a test point alone."""
+        number, far, _ = thetas(pieces, walk)
+        none = np.zeros((1, pieces.rows.shape[1]))
+        infinite = np.abs(far[0]) > ZERO
+        return cls(walk.basis, walk.at, none, number[0], number[0], number[0], infinite)
+
+    def nearest(self, u: Floats) -> Ints:
+        """The start whose u is nearest to each of these, (m,). Cost: O(m k r).
+
+        It is the first one, with u = 0, unless another one is nearer by far. Pivots are not saved
+        by going almost as far from there.
+        """
+        own = np.square(u).sum(axis=1)
+        distance = np.square(self.u).sum(axis=1) - 2 * (u @ self.u.T)  # Less |u|^2.
+        found: Ints = distance.argmin(axis=1)
+        return np.where(distance.min(axis=1) < (_NEARER - 1) * own, found, 0)
+
+    def and_of(self, pieces: Pieces, walk: Walk, u: Floats) -> Starts:
+        """These, and the optima (m,) of other rows with their u, (m, r)."""
+        number, far, _ = thetas(pieces, walk)
+        return Starts(
+            np.concatenate([self.basis, walk.basis]),
+            np.concatenate([self.at, walk.at]),
+            np.concatenate([self.u, u]),
+            self.rest,
+            np.minimum(self.lowest, number.min(axis=0, initial=np.inf)),
+            np.maximum(self.highest, number.max(axis=0, initial=-np.inf)),
+            self.far | (np.abs(far) > ZERO).any(axis=0),
+        )
+
+
+def rounds(m: int) -> Iterator[Ints]:
+    """m test rows in rounds: 16 of them, then four times as many each. The order is mixed, so that
+    those of a round lie far from each other, and the same in every run."""
+    order = np.random.default_rng(0).permutation(m) if m > _FIRST_ROUND else np.arange(m)
+    size = _FIRST_ROUND
+    while len(order):
+        yield order[:size]
+        order, size = order[size:], size * _ROUNDS

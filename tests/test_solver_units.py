@@ -472,11 +472,15 @@ def test_batches_of_any_size_give_the_same(monkeypatch):
     sizes = []
     honest = made._optima
     monkeypatch.setattr(made, "_optima", lambda r, *of: (sizes.append(len(r)), honest(r, *of))[1])
-    for batch, parts in ((1, [1] * 6), (2 * 4 * 3, [2, 2, 2]), (4 * 4 * 3, [4, 2]), (10**6, [6])):
-        sizes.clear()
-        monkeypatch.setattr(solve, "_BATCH", batch)
-        assert [s.threshold for s in made.solve(rows)] == expected
-        assert sizes == parts
+    atoms, r = made._pieces.rows.shape
+    for rows_at_once, parts in ((0, [1] * 6), (2, [2, 2, 2]), (4, [4, 2]), (10**6, [6])):
+        for limit, other in ((atoms, "_INVERSES"), (r * r, "_SIDE_BY_SIDE")):
+            sizes.clear()
+            both = {"_SIDE_BY_SIDE", "_INVERSES"}
+            monkeypatch.setattr(solve, other, 10**9)
+            monkeypatch.setattr(solve, (both - {other}).pop(), rows_at_once * limit)
+            assert [s.threshold for s in made.solve(rows)] == expected
+            assert sizes == parts
 
 
 def test_the_weight_of_each_row_can_be_given():

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import oracles
-from gcfcp.solver import Solver, nearest, vicinity
+from gcfcp.solver import Solver, nearest, predicted, vicinity
 from gcfcp.solver import solve as solver_module
+from gcfcp.solver.problem import independent
 from gcfcp.solver.vicinity import Vicinity, vicinity_of
 
 ALPHA = Fraction(1, 10)
@@ -135,3 +136,56 @@ def test_no_vicinity_where_it_would_not_pay():
     solver = Solver(problem("continuous", groups=5), ALPHA)
     assert len(solver.coreset.membership) <= 64
     assert vicinity_of(solver._pieces, solver._at_rest) is None
+
+
+# --- a predicted start ------------------------------------------------------------------------
+
+
+def heavy(kind):
+    """A test point of the weight of 60 records, whose walks are long."""
+    return problem(kind, test=60.0, n=4000, groups=8)
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("kind", KINDS)
+def test_thresholds_do_not_depend_on_a_predicted_start(kind, monkeypatch, counted):
+    monkeypatch.setattr(predicted, "_LONG", 0.0)
+    monkeypatch.setattr(vicinity, "_LARGEST", 1.0)
+    core = heavy(kind)
+    assert [s.threshold for s in Solver(core, ALPHA).solve(core.membership)] == one_by_one(core)
+    assert counted
+
+
+def test_a_predicted_start_saves_pivots(monkeypatch, counted):
+    monkeypatch.setattr(vicinity, "_LARGEST", 1.0)
+    core = heavy("continuous")
+    taken = {}
+    for long in (0.0, np.inf):
+        monkeypatch.setattr(predicted, "_LONG", long)
+        solved = Solver(core, ALPHA).solve(core.membership)
+        taken[long] = sum(s.pivots for s in solved)
+    assert taken[0.0] < 0.8 * taken[np.inf]
+
+
+def test_independent_atoms_are_those_of_an_elimination_one_by_one():
+    rng = np.random.default_rng(5)
+    rows = (rng.random((40, 9)) < 0.4).astype(float)
+    order = np.array([rng.permutation(40) for _ in range(20)])
+    basis, complete = predicted._independent(rows, order)
+    assert complete.all()
+    for found, own in zip(basis, order, strict=True):
+        assert found.tolist() == independent(rows, own).tolist()
+    _, complete = predicted._independent(rows[:, :8].repeat(2, axis=1), order)
+    assert not complete.any()
+
+
+def test_scores_below_are_counted_as_by_a_search_in_each_atom():
+    solver = Solver(problem("rounded"), ALPHA)
+    pieces = solver._pieces
+    theta = np.random.default_rng(6).choice(pieces.values, size=(7, len(pieces.size)))
+    expected = [
+        [pieces.values[i : i + k].searchsorted(x) for i, k, x in zip(*sizes, row, strict=True)]
+        for row in theta
+        for sizes in [(pieces.start, pieces.size)]
+    ]
+    assert predicted._below(pieces, theta).tolist() == expected

@@ -16,6 +16,7 @@ Each module imports only from those above it in this table.
 | `ray`         | the long step: how far a basic atom moves, and what stops it          |
 | `walk`        | the simplex in floats, for many test rows side by side                |
 | `nearest`     | where the walks of test rows start                                    |
+| `predicted`   | a nearer start for the walks of a heavy test point                    |
 | `vicinity`    | the few atoms that test rows move past a score                        |
 | `certificate` | whether a walk has arrived at its optimum                             |
 | `exchange`    | how high a threshold can get if one record is exchanged               |

@@ -7,14 +7,15 @@ the number of pivots does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.solver.problem import ZERO, Pieces
-from gcfcp.solver.vertex import Walk, thetas
+from gcfcp.solver.products import times, times_each
+from gcfcp.solver.vertex import Walk, along, resting_scores, thetas
 
 _FIRST_ROUND = 16  # So many test rows start from the optimum without a test point.
 _NEARER = 0.7  # A walk starts elsewhere if that is within this part of the squared distance.
@@ -28,18 +29,28 @@ class Starts:
     basis: Ints  # (k, r): The basic atoms.
     at: Ints  # (k, a): As in `Walk`.
     u: Floats  # (k, r): t Phi_test of each, on the independent columns.
+    beta: Floats  # (k, r): beta of each, up to rounding.
     rest: Floats  # (a,): theta of each atom in the optimum without a test point.
     lowest: Floats  # (a,): The lowest theta of each atom in any of them.
     highest: Floats  # (a,): The highest theta of each atom in any of them.
     far: Bools  # (a,): theta of the atom is at infinity in some of them.
+    pivots: float  # How many pivots a walk took, on average over the round where it took most.
 
     @classmethod
     def at_rest(cls, pieces: Pieces, walk: Walk) -> Starts:
         """The optimum without a test point alone."""
         number, far, _ = thetas(pieces, walk)
-        none = np.zeros((1, pieces.rows.shape[1]))
-        infinite = np.abs(far[0]) > ZERO
-        return cls(walk.basis, walk.at, none, number[0], number[0], number[0], infinite)
+        return cls(
+            basis=walk.basis,
+            at=walk.at,
+            u=np.zeros((1, pieces.rows.shape[1])),
+            beta=times_each(walk.inverse, resting_scores(pieces, walk)[0]),
+            rest=number[0],
+            lowest=number[0],
+            highest=number[0],
+            far=np.abs(far[0]) > ZERO,
+            pivots=0.0,
+        )
 
     def nearest(self, u: Floats) -> Ints:
         """The start whose u is nearest to each of these, (m,). Cost: O(m k r).
@@ -52,17 +63,32 @@ class Starts:
         found: Ints = distance.argmin(axis=1)
         return np.where(distance.min(axis=1) < (_NEARER - 1) * own, found, 0)
 
-    def and_of(self, pieces: Pieces, walk: Walk, u: Floats) -> Starts:
-        """These, and the optima (m,) of other rows with their u, (m, r)."""
-        number, far, _ = thetas(pieces, walk)
+    def and_of(
+        self, pieces: Pieces, walks: Sequence[Walk], u: Sequence[Floats], pivots: Sequence[Ints]
+    ) -> Starts:
+        """These, and the optima of a round of other rows, with u of each, (m, r), and the number of
+        pivots that it took, (m,). Cost: O(m a r)."""
+        lowest, highest, far = self.lowest.copy(), self.highest.copy(), self.far.copy()
+        betas = [self.beta]
+        for walk in walks:
+            scores, infinite = resting_scores(pieces, walk)
+            betas.append(times_each(walk.inverse, scores))
+            number = times(betas[-1], pieces.rows)
+            np.minimum(lowest, number.min(axis=0, initial=np.inf), out=lowest)
+            np.maximum(highest, number.max(axis=0, initial=-np.inf), out=highest)
+            if infinite.any():
+                far |= (np.abs(along(pieces, walk, infinite)) > ZERO).any(axis=0)
+        counts = np.concatenate(pivots)
         return Starts(
-            np.concatenate([self.basis, walk.basis]),
-            np.concatenate([self.at, walk.at]),
-            np.concatenate([self.u, u]),
-            self.rest,
-            np.minimum(self.lowest, number.min(axis=0, initial=np.inf)),
-            np.maximum(self.highest, number.max(axis=0, initial=-np.inf)),
-            self.far | (np.abs(far) > ZERO).any(axis=0),
+            basis=np.concatenate([self.basis, *(walk.basis for walk in walks)]),
+            at=np.concatenate([self.at, *(walk.at for walk in walks)]),
+            u=np.concatenate([self.u, *u]),
+            beta=np.concatenate(betas),
+            rest=self.rest,
+            lowest=lowest,
+            highest=highest,
+            far=far,
+            pivots=max(self.pivots, float(counts.mean()) if len(counts) else 0.0),
         )
 
 

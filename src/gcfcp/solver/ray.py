@@ -14,7 +14,7 @@ breakpoints. Breakpoints that are met at the same time within rounding are put i
 whole numbers and by the infinitesimal shifts (`_untied`).
 
 Cost: O(a r) for the speeds and the next breakpoint of each atom, and a sort of the breakpoints laid
-out, about 256 for a test row at first. Where scores differ by more than 2**44 and cancel, many
+out, about 64 for a test row at first. Where scores differ by more than 2**44 and cancel, many
 breakpoints count as tied, and telling them apart takes time for each.
 """
 
@@ -40,9 +40,10 @@ from gcfcp.solver.vertex import (
     snap,
 )
 
-_NEAREST = 32  # At first this many atoms are looked at: those whose next breakpoint is met first.
+_NEAREST = 16  # At first this many atoms are looked at: those whose next breakpoint is met first.
 _MORE = 4  # If a stretch was too short, the next one has this many times its atoms.
-_BLOCK = 256  # At first about this many breakpoints are laid out for each test row.
+_BLOCK = 64  # At first about this many breakpoints are laid out for each test row.
+_ALONE = 2  # A single test row has this many times the atoms, and as many times their breakpoints.
 _FEWEST = 4  # At least this many breakpoints of each moving atom are laid out, if it has them.
 _GROWTH = 8  # If a stretch was too short, the next one has this many times its breakpoints.
 _LONGEST_RAY = 2**22  # A stretch does not grow beyond this many breakpoints, over all test rows.
@@ -115,8 +116,9 @@ def long_step(pieces: Pieces, walk: Walk, moving: Offenders, level: int = 0) -> 
     Test rows for which too little was laid out take the step again on the next `level`, with more
     atoms and more of their breakpoints.
     """
-    ray = _ray_of(pieces, walk, moving, _NEAREST * _MORE**level)
-    width = max(_FEWEST, _BLOCK * _GROWTH**level // ray.atoms.shape[1])
+    wider = _ALONE if len(walk.at) == 1 else 1  # Trying again would cost it more than a wider try.
+    ray = _ray_of(pieces, walk, moving, wider * _NEAREST * _MORE**level)
+    width = max(_FEWEST, wider * wider * _BLOCK * _GROWTH**level // ray.atoms.shape[1])
     stretch = _laid_out(pieces, ray, width)
     course = _course_of(ray, stretch)
     near = _near(ray, stretch, course)

@@ -70,8 +70,8 @@ from gcfcp.solver.certificate import refuted, unsure
 from gcfcp.solver.exact import ExactWalk, combine
 from gcfcp.solver.exchange import highest
 from gcfcp.solver.nearest import Starts, rounds
-from gcfcp.solver.problem import ZERO, Coreset, pieces_of, t_of
-from gcfcp.solver.products import ONE_THREAD
+from gcfcp.solver.predicted import improve
+from gcfcp.solver.problem import ZERO, Coreset, Pieces, pieces_of, t_of
 from gcfcp.solver.start import near_optimum
 from gcfcp.solver.vertex import (
     Walk,
@@ -90,7 +90,9 @@ from gcfcp.solver.walk import descend
 _LEVEL_RATIO = 128  # Each coarser level of the first solve keeps one breakpoint out of this many.
 _COARSEST = 1024  # On the coarsest level no atom has more breakpoints than this.
 EXCESS = 2.0**-10  # The part that is added to a weight where a little more than a bound is needed.
-_BATCH = ONE_THREAD  # Test rows are solved side by side up to this many memberships, rows a r.
+# So many rows are solved side by side that what each step reads and writes fits into the cache:
+_SIDE_BY_SIDE = 2**16  # rows times atoms, and
+_INVERSES = 2**20  # rows times r^2.
 
 
 @dataclass(frozen=True)
@@ -127,8 +129,15 @@ class _Optima:
         """Let these optima take the place of those of the rows `which`."""
         for name in ("basis", "at", "inverse", "c"):
             getattr(self.walk, name)[which] = getattr(others.walk, name)
-        self.pivots[which] += others.pivots
+        before = np.maximum(self.pivots[which], 0)
+        self.pivots[which] = np.where(others.pivots < 0, -1, before + others.pivots)
         self.bounded[which], self.judged[which] = others.bounded, others.judged
+
+
+def _batch(pieces: Pieces) -> int:
+    """How many test rows are solved side by side."""
+    atoms, r = pieces.rows.shape
+    return max(1, min(_SIDE_BY_SIDE // int(atoms), _INVERSES // int(r * r)))
 
 
 class Solver:
@@ -221,18 +230,17 @@ class Solver:
         starts, left = self._at_rest, len(index)
         for chosen in rounds(left):
             part, left = index[chosen], left - len(chosen)
-            near, found = vicinity_of(self._pieces, starts), starts
-            atoms = len(self._pieces.size) if near is None else len(near.atoms)
-            batch = max(1, _BATCH // (atoms * len(self._columns)))
+            near, done = vicinity_of(self._pieces, starts), []
+            batch = _batch(self._pieces if near is None else near.near)
             for some in np.split(part, range(batch, len(part), batch)):
-                u = weights[some, None] * reduced[some]
                 optima = self._optima(reduced[some], weights[some], starts, near)
                 for k, solution in zip(some, self._solutions(optima, reduced[some]), strict=True):
                     solutions[k] = solution
                 if left:  # There is another round, which may start from here.
-                    ok = optima.bounded
-                    found = found.and_of(self._pieces, optima.walk[ok], u[ok])
-            starts = found
+                    ok, u = optima.bounded, weights[some, None] * reduced[some]
+                    done.append((optima.walk[ok], u[ok], optima.pivots[ok]))
+            if left:
+                starts = starts.and_of(self._pieces, *zip(*done, strict=True))
         return solutions
 
     def _too_heavy(self, rows: Floats, t: Floats) -> Bools:
@@ -263,8 +271,7 @@ class Solver:
         reduced, held = full[:, self._columns], self.holds(full)
         found = np.full(len(full), np.inf)
         index = np.flatnonzero(held)
-        atoms, r = self._pieces.rows.shape
-        batch = max(1, _BATCH // (2 * atoms * atoms * r))
+        batch = max(1, _batch(self._pieces) // (2 * len(self._pieces.size)))
         for i in range(0, len(index), batch):
             part = index[i : i + batch]
             found[part] = self._highest(reduced[part], t[part], give[part], take[part])
@@ -329,6 +336,7 @@ class Solver:
         if vicinity is None:
             return self._among_all(rows, t, starts, begin)
         walk = vicinity.start(starts, begin, t)
+        improve(vicinity.near, starts, walk, rows)
         factorise(vicinity.near, walk, rows)
         walk, pivots = descend(vicinity.near, walk, rows)
         sure = pivots >= 0
@@ -375,7 +383,9 @@ class Solver:
         scores = self.coreset.values[pieces.start[walk.basis] + pick(walk.at, walk.basis)]
         scores = np.where(infinite > 0, 0.0, scores)
         far = np.einsum("mr,mr->m", walk.c, infinite)
-        at_infinity = along(pieces, walk, infinite) > ZERO
+        at_infinity = np.zeros(walk.at.shape, dtype=bool)
+        if infinite.any():
+            at_infinity = along(pieces, walk, infinite) > ZERO
         solutions = []
         for i in range(len(rows)):
             if not optima.bounded[i]:

@@ -59,8 +59,9 @@ class Vicinity:
         """(m,): Whether all atoms outside stayed between their scores, beyond rounding."""
         scores, infinite = resting_scores(self.near, walk)
         number = along(self.whole, walk, scores)
-        noise = noise_by_group(walk, scores).sum(axis=1)[:, None]
-        held: Bools = ((number - noise > self.low) & (number + noise < self.high)).all(axis=1)
+        noise = noise_by_group(walk, scores).sum(axis=1)
+        room = np.minimum((number - self.low).min(axis=1), (self.high - number).min(axis=1))
+        held: Bools = room > noise
         if infinite.any():
             far = np.abs(along(self.whole, walk, infinite)) > ZERO
             held &= ~(far & self.outside).any(axis=1)

@@ -240,6 +240,16 @@ def test_rounding_up():
     assert _round_up(-Fraction(1, 10**400)) == 0.0
 
 
+def combine_one(c, scores, rows, row):
+    """`combine` of a single test row; another one beside it changes nothing."""
+    r = len(c)
+    other = [np.arange(r) == 0, np.arange(r) + 0.5, np.eye(r), np.arange(r) == 0]
+    both = [np.array([own, one]) for own, one in zip((c, scores, rows, row), other, strict=True)]
+    found, beside = combine(*both)
+    assert beside == 0.5
+    return found
+
+
 def test_thresholds_are_combined_exactly():
     rng = np.random.default_rng(2)
     for _ in range(150):
@@ -254,17 +264,17 @@ def test_thresholds_are_combined_exactly():
         c = row @ np.linalg.inv(rows)
         exact = [vertices.dot(map(int, row), column) for column in zip(*inverse, strict=True)]
         expected = oracles.rounded_up(vertices.dot(exact, map(Fraction, scores.tolist())))
-        assert combine(c, scores, rows, row) == expected
-        assert combine(c + 1e-3, scores, rows, row) == expected  # c is made exact.
+        assert combine_one(c, scores, rows, row) == expected
+        assert combine_one(c + 1e-3, scores, rows, row) == expected  # c is made exact.
 
 
 def test_a_basic_score_is_returned_as_it_is():
     eye = np.eye(3)
-    assert combine(eye[1], np.array([1.0, 0.1, 3.0]), eye, eye[1]) == 0.1
-    zero = combine(eye[0], np.array([-0.0, 1.0, 1.0]), eye, eye[0])
+    assert combine_one(eye[1], np.array([1.0, 0.1, 3.0]), eye, eye[1]) == 0.1
+    zero = combine_one(eye[0], np.array([-0.0, 1.0, 1.0]), eye, eye[0])
     assert (zero, math.copysign(1.0, zero)) == (0.0, 1.0)
-    assert combine(-eye[0], np.array([2.0, 1.0, 1.0]), eye, -eye[0]) == -2.0
-    assert combine(2 * eye[0], np.array([2.0, 1.0, 1.0]), eye, 2 * eye[0]) == 4.0
+    assert combine_one(-eye[0], np.array([2.0, 1.0, 1.0]), eye, -eye[0]) == -2.0
+    assert combine_one(2 * eye[0], np.array([2.0, 1.0, 1.0]), eye, 2 * eye[0]) == 4.0
 
 
 @pytest.mark.few(3)

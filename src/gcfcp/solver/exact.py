@@ -18,6 +18,7 @@ import numpy as np
 from gcfcp.arrays import Floats, Ints
 from gcfcp.errors import GCFCPError
 from gcfcp.solver.problem import SLOPE_TOLERANCE, Pieces
+from gcfcp.solver.products import combined_each
 
 # A place on the line: a multiple of infinity, a number, and a multiple of an infinitesimal. Tuples
 # are compared from left to right, which is the order of such places.
@@ -197,30 +198,43 @@ def _round_up(exact: Fraction) -> float:
     return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
 
 
-def combine(c: Floats, scores: Floats, rows: Floats, row: Floats) -> float:
-    """S* = sum_b c_b s_b from the scores s themselves, rounded up.
+def combine(c: Floats, scores: Floats, rows: Floats, row: Floats) -> list[float]:
+    """S* = sum_b c_b s_b of m test rows from the scores s themselves, rounded up.
 
-    `rows` is Phi_basis and `row` is Phi_test. The floats `c` are used if they solve
-    c Phi_basis = Phi_test once they are rounded to multiples of 1, or of 1 / det(Phi_basis), which
-    is checked in whole numbers. Otherwise the equations are solved exactly. A single score of
-    coefficient 1, which is what a basic atom has, is returned as it is.
+    `rows` is Phi_basis, (m, r, r), and `row` is Phi_test, (m, r), as are `c` and `scores`. The
+    floats `c` are used if they solve c Phi_basis = Phi_test once they are rounded to multiples of
+    1, or of 1 / det(Phi_basis), which is checked in whole numbers. Otherwise the equations are
+    solved exactly. A single score of coefficient 1, which is what a basic atom has, is returned as
+    it is.
     """
-    numerators, denominator = _whole_coefficients(c, rows, row)
-    terms = [(k, s) for k, s in zip(numerators, scores.tolist(), strict=True) if k]
-    if denominator == 1 and [k for k, _ in terms] == [1]:
-        return float(terms[0][1]) + 0.0  # Adding 0.0 turns -0.0 into 0.0.
-    ratios = [s.as_integer_ratio() for _, s in terms]
-    unit = max((q for _, q in ratios), default=1)  # All denominators are powers of two.
-    total = sum(k * p * (unit // q) for (k, _), (p, q) in zip(terms, ratios, strict=True))
-    return _round_up(Fraction(total, unit * denominator))
+    found = []
+    for (numerators, denominator), own in zip(
+        _whole_coefficients(c, rows, row), scores.tolist(), strict=True
+    ):
+        terms = [(k, s) for k, s in zip(numerators, own, strict=True) if k]
+        if denominator == 1 and [k for k, _ in terms] == [1]:
+            found.append(float(terms[0][1]) + 0.0)  # Adding 0.0 turns -0.0 into 0.0.
+            continue
+        ratios = [s.as_integer_ratio() for _, s in terms]
+        unit = max((q for _, q in ratios), default=1)  # All denominators are powers of two.
+        total = sum(k * p * (unit // q) for (k, _), (p, q) in zip(terms, ratios, strict=True))
+        found.append(_round_up(Fraction(total, unit * denominator)))
+    return found
 
 
-def _whole_coefficients(c: Floats, rows: Floats, row: Floats) -> tuple[list[int], int]:
-    """c with c Phi_basis = Phi_test, exactly: numerators, and their common denominator."""
-    for denominator in (1, 0):
-        denominator = denominator or round(abs(float(np.linalg.det(rows))))
-        whole = np.rint(denominator * c)
-        exact = denominator > 0 and np.abs(whole).sum() < _LARGEST_WHOLE
-        if exact and (whole @ rows == denominator * row).all():
-            return [int(k) for k in whole.tolist()], denominator
-    return _solve_exactly(rows.T, [int(k) for k in row])
+def _whole_coefficients(c: Floats, rows: Floats, row: Floats) -> list[tuple[list[int], int]]:
+    """c with c Phi_basis = Phi_test, exactly: numerators of each, and their common denominator."""
+    found: list[tuple[list[int], int]] = [([], 0)] * len(c)
+    left = np.arange(len(c))
+    for whole_numbers in (True, False):
+        size = np.ones(len(left)) if whole_numbers else np.rint(np.abs(np.linalg.det(rows[left])))
+        size[size > _LARGEST_WHOLE] = 0.0  # So large a determinant is not told from its neighbours.
+        whole = np.rint(size[:, None] * c[left])
+        exact = (size > 0) & (np.abs(whole).sum(axis=1) < _LARGEST_WHOLE)
+        exact &= (combined_each(whole, rows[left]) == size[:, None] * row[left]).all(axis=1)
+        for i in np.flatnonzero(exact).tolist():
+            found[int(left[i])] = [int(k) for k in whole[i].tolist()], int(size[i])
+        left = left[~exact]
+    for i in left.tolist():
+        found[i] = _solve_exactly(rows[i].T, [int(k) for k in row[i]])
+    return found

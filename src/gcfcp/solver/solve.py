@@ -308,7 +308,7 @@ class Solver:
         scores = self.coreset.values[self._pieces.start[basis] + at]
         scores = np.where(np.isinf(scores), 0.0, scores)
         c = np.asarray(np.linalg.solve(basic.T, row), dtype=np.float64)
-        return combine(snap(c), scores, basic, row)
+        return combine(snap(c)[None], scores[None], basic[None], row[None])[0]
 
     def evidence(self, row: Bools) -> Evidence | None:
         """What proves the solution of one row; None if no finite threshold is valid."""
@@ -386,16 +386,18 @@ class Solver:
         at_infinity = np.zeros(walk.at.shape, dtype=bool)
         if infinite.any():
             at_infinity = along(pieces, walk, infinite) > ZERO
-        solutions = []
-        for i in range(len(rows)):
-            if not optima.bounded[i]:
-                threshold = math.inf
-            elif abs(far[i]) > ZERO:
-                threshold = math.copysign(math.inf, far[i])
-            else:
-                basic = pieces.rows[walk.basis[i]]
-                threshold = combine(walk.c[i], scores[i], basic, rows[i])
-            pivots, bounded = int(optima.pivots[i]), bool(optima.bounded[i])
-            judged = bool(optima.judged[i])
-            solutions.append(Solution(threshold, pivots, bounded, at_infinity[i], judged))
-        return solutions
+        threshold = np.where(optima.bounded, np.copysign(np.inf, far), np.inf)
+        finite = np.flatnonzero(optima.bounded & (np.abs(far) <= ZERO))
+        basic = pieces.rows[walk.basis[finite]]
+        threshold[finite] = combine(walk.c[finite], scores[finite], basic, rows[finite])
+        return [
+            Solution(*each)
+            for each in zip(
+                threshold.tolist(),
+                optima.pivots.tolist(),
+                optima.bounded.tolist(),
+                at_infinity,
+                optima.judged.tolist(),
+                strict=True,
+            )
+        ]

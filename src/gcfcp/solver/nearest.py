@@ -14,7 +14,7 @@ import numpy as np
 
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.solver.problem import ZERO, Pieces
-from gcfcp.solver.products import times, times_each
+from gcfcp.solver.products import in_parts, times, times_each
 from gcfcp.solver.vertex import Walk, along, resting_scores, thetas
 
 _FIRST_ROUND = 16  # So many test rows start from the optimum without a test point.
@@ -73,9 +73,10 @@ class Starts:
         for walk in walks:
             scores, infinite = resting_scores(pieces, walk)
             betas.append(times_each(walk.inverse, scores))
-            number = times(betas[-1], pieces.rows)
-            np.minimum(lowest, number.min(axis=0, initial=np.inf), out=lowest)
-            np.maximum(highest, number.max(axis=0, initial=-np.inf), out=highest)
+            for some in in_parts(len(scores), len(far)):
+                theta = times(betas[-1][some], pieces.rows)
+                np.minimum(lowest, theta.min(axis=0), out=lowest)
+                np.maximum(highest, theta.max(axis=0), out=highest)
             if infinite.any():
                 far |= (np.abs(along(pieces, walk, infinite)) > ZERO).any(axis=0)
         counts = np.concatenate(pivots)

@@ -18,9 +18,11 @@ import numpy as np
 
 from gcfcp.arrays import Floats
 
+IN_CACHE = 2**16  # So many numbers are computed before what becomes of them is read again.
 ONE_THREAD = 2**18 - 1  # A product of two matrices takes a single thread up to here.
 _ONE_THREAD_VECTOR = 9_215  # A product of a matrix and a vector takes a single thread up to here.
 _ONE_THREAD_INVERSE = 80  # A matrix of so many rows is inverted by a single thread.
+_TOGETHER = 32  # Larger products are divided into parts of at least so many vectors.
 _BLOCK = 60  # Blocks of so many rows and columns are multiplied by a single thread.
 _ALMOST = 2.0**-20  # An inverse is almost known if no entry of I - M X is larger.
 
@@ -63,6 +65,12 @@ def combined_each(vectors: Floats, matrices: Floats) -> Floats:
     if len(matrices) == 0 or matrices[0].size <= _ONE_THREAD_VECTOR:
         return np.asarray(np.matmul(vectors[:, None, :], matrices)[:, 0])
     return np.concatenate([combined(vectors[i : i + 1], own) for i, own in enumerate(matrices)])
+
+
+def in_parts(vectors: int, numbers: int) -> list[slice]:
+    """Some of so many vectors at a time, each with so many numbers, that they stay in the cache."""
+    size = max(1, IN_CACHE // numbers)
+    return [slice(i, i + size) for i in range(0, vectors, size)]
 
 
 def product(left: Floats, right: Floats) -> Floats:
@@ -118,12 +126,17 @@ def solved(matrix: Floats, right: Floats) -> Floats:
 
 
 def _by_matrix(vectors: Floats, matrix: Floats) -> Floats:
-    """vectors @ matrix, so many vectors at a time that a single thread computes it."""
-    size = max(2, ONE_THREAD // max(1, matrix.size))
-    if len(vectors) <= size:
+    """vectors @ matrix, in parts that a single thread computes: of some vectors and columns."""
+    if len(vectors) * matrix.size <= ONE_THREAD:
         return np.asarray(vectors @ matrix)
-    parts = range(0, len(vectors), size)
-    return np.concatenate([vectors[i : i + size] @ matrix for i in parts])
+    found = np.empty((len(vectors), matrix.shape[1]))
+    columns = max(1, ONE_THREAD // (_TOGETHER * len(matrix)))
+    for j in range(0, matrix.shape[1], columns):
+        part = matrix[:, j : j + columns]
+        size = max(2, ONE_THREAD // part.size)
+        for i in range(0, len(vectors), size):
+            found[i : i + size, j : j + columns] = vectors[i : i + size] @ part
+    return found
 
 
 def _parts(matrix: Floats) -> tuple[Floats, Floats]:

@@ -24,6 +24,7 @@ import numpy as np
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.solver.nearest import Starts
 from gcfcp.solver.problem import ZERO, Pieces
+from gcfcp.solver.products import in_parts, times, times_each
 from gcfcp.solver.vertex import Walk, along, noise_by_group, resting_scores
 
 _FURTHER = 2.0  # An atom is left out if it may move so many times as far as it was seen to move.
@@ -47,7 +48,7 @@ class Vicinity:
     def start(self, starts: Starts, which: Ints, t: Floats) -> Walk:
         """The starts `which`, (m,), as walks in the vicinity that are not yet factorised."""
         basis = self.place[starts.basis[which]]
-        return Walk(basis, starts.at[which][:, self.atoms], np.empty(0), np.empty(0), t)
+        return Walk(basis, starts.at[:, self.atoms][which], np.empty(0), np.empty(0), t)
 
     def among_all(self, walk: Walk) -> Walk:
         """A walk in the vicinity as one among all atoms."""
@@ -58,10 +59,13 @@ class Vicinity:
     def stayed(self, walk: Walk) -> Bools:
         """(m,): Whether all atoms outside stayed between their scores, beyond rounding."""
         scores, infinite = resting_scores(self.near, walk)
-        number = along(self.whole, walk, scores)
-        noise = noise_by_group(walk, scores).sum(axis=1)
-        room = np.minimum((number - self.low).min(axis=1), (self.high - number).min(axis=1))
-        held: Bools = room > noise
+        beta = times_each(walk.inverse, scores)
+        room = np.empty(len(beta))
+        for some in in_parts(len(beta), len(self.outside)):
+            theta = times(beta[some], self.whole.rows)
+            above = (theta - self.low).min(axis=1)
+            room[some] = np.minimum(above, (self.high - theta).min(axis=1))
+        held: Bools = room > noise_by_group(walk, scores).sum(axis=1)
         if infinite.any():
             far = np.abs(along(self.whole, walk, infinite)) > ZERO
             held &= ~(far & self.outside).any(axis=1)

@@ -59,6 +59,8 @@ RANGE_TOLERANCE = 1e-6
 MOST_CLASSES = 10_000
 """The most labels that can be named."""
 _BLOCK = 1 << 16  # This many numbers are processed at a time: 512 kB of float64 fit the cache.
+_FEW_ROWS = 4  # Up to this many rows, of up to _FEW_VALUES numbers, are first added up one by one.
+_FEW_VALUES = 64
 _FEW = 16  # Up to this many thresholds are inverted one by one, which is faster than all at once.
 
 
@@ -604,6 +606,8 @@ def _check_block(block: NDArray[Any], start: int) -> None:
 
     start: The number of the first row of the block, for the message.
     """
+    if len(block) <= _FEW_ROWS and block.size <= _FEW_VALUES and _few_are_good(block):
+        return
     # This is up to 4 times as fast as sum(axis=1), which goes row by row.
     sums = np.einsum("ij->i", block)
     good = np.abs(sums - 1.0) <= SUM_TOLERANCE  # A sum of NaN is not good.
@@ -620,6 +624,15 @@ def _check_block(block: NDArray[Any], start: int) -> None:
             f"probability of row {start + row + 1}, label {label} is "
             f"{float(block[row, label]):.6g}, which is below 0"
         )
+
+
+def _few_are_good(block: NDArray[Any]) -> bool:
+    """Whether a few rows are probabilities, with the margin that rounding can take.
+
+    Python adds up a few numbers in a fifth of the time of NumPy.
+    """
+    most = SUM_TOLERANCE / 2
+    return all(abs(sum(row) - 1.0) <= most and min(row) >= 0.0 for row in block.tolist())
 
 
 def sum_margin(labels: int, dtype: np.dtype[Any]) -> float:

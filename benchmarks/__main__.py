@@ -62,6 +62,8 @@ def main(given: list[str] | None = None) -> int:
     if arguments.install_peers:
         install_conditionalconformal()
     scale = Scale(arguments.quick, arguments.turns or (2 if arguments.quick else 9))
+    if scale.quick:
+        print("Small sizes: under a minute on two quiet cores, after installation.\n", flush=True)
     with one_thread():
         where = machine()
         cases = run(arguments.only, scale)

@@ -183,6 +183,7 @@ class Case:
     targets: tuple[Target, ...] = ()
     checks: tuple[str, ...] = ()  # Statements that were compared with an oracle and found true.
     notes: tuple[str, ...] = ()
+    says: tuple[str, ...] = ()  # What has to be read beside the targets, such as who else wins.
 
 
 class CheckError(AssertionError):

@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks import __main__ as command  # noqa: E402
 from benchmarks import cases, data, measure, oracles, peers, report  # noqa: E402
-from benchmarks.cases import clients  # noqa: E402
+from benchmarks.cases import clients, thresholds  # noqa: E402
 from benchmarks.cases.digests import step_error  # noqa: E402
 from benchmarks.cases.thresholds import _coreset, _solve_all  # noqa: E402
 
@@ -40,7 +40,9 @@ def test_every_case_runs_and_its_checks_hold(name, tmp_path, capsys):
     assert "**missed**" not in text  # Times are not judged in quick mode.
     for chart, begins in (("chart.png", b"\x89PNG"), ("chart.svg", b"<?xml")):
         assert (tmp_path / chart).read_bytes().startswith(begins)
-    assert written["cases"][0]["what"] in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert written["cases"][0]["what"] in printed
+    assert "after installation" in printed.splitlines()[0]
 
 
 def test_a_wrong_result_stops_the_benchmark(monkeypatch):
@@ -109,6 +111,29 @@ def test_a_missed_target_is_reported_as_missed():
     case = measure.Case("k", "w", "d", (entry,), (measure.at_most("claim", 3.0, 2.0),))
     assert "**missed**" in "\n".join(report.target_table([case], quick=False))
     assert "not judged" in "\n".join(report.target_table([case], quick=True))
+
+
+def test_where_a_peer_wins_stands_below_the_targets():
+    entry = measure.Entry("gcfcp", measure.Timing((1.0,)))
+    target = measure.at_most("claim", 3.0, 2.0)
+    said = "HiGHS is faster with 9 groups"
+    case = measure.Case("k", "w", "d", (entry,), (target,), says=(said,))
+    where = {
+        "threads": {"libraries": []},
+        "versions": {},
+        **dict.fromkeys(("processor", "cores", "memory_gb", "system", "python", "date"), "x"),
+        **dict.fromkeys(("load", "command", "commit"), "x"),
+    }
+    for page in (report.as_targets([case], where, False), report.as_markdown([case], where, False)):
+        assert page.count(f"- {said}.") == 1
+
+
+def test_the_rival_is_the_fastest_way_of_the_lp():
+    times = {"gcfcp": 1.0, "HiGHS plain, one atom": 5.0, "HiGHS sparse, one atom": 3.0}
+    assert report._fastest_lp(times) == {"HiGHS sparse, one atom": 3.0}
+    assert report._fastest_lp({"gcfcp": 1.0}) == {}
+    timings = {name: measure.Timing((t,)) for name, t in times.items()}
+    assert thresholds._best_lp(timings) == "HiGHS sparse, one atom"
 
 
 def test_the_step_error_is_that_of_the_definition():

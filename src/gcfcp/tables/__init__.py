@@ -11,6 +11,7 @@ batches, so it may be larger than memory.
 | `passes`      | goes over a table once, with missing values and groups     |
 | `summaries`   | makes the summary of a table                               |
 | `audits`      | makes the audit of a labelled table                        |
+| `labels`      | finds the prediction sets of a Parquet file by its columns |
 | `predictions` | writes the prediction set or interval of every row         |
 | `unmatched`   | says why a group has none of the records                   |
 """

@@ -96,6 +96,7 @@ class Table(Source):
     rows: int | None  # The number of rows, which a CSV file does not tell before it is read.
     stamp: _Stamp  # What the file was like when it was opened.
     separator: str = ","  # What stands between the fields of a CSV file.
+    start: int = 0  # How many rows at the top of a Parquet file `batches` leaves out.
 
     def batches(self, columns: tuple[str, ...], types: dict[str, Any]) -> Iterator[pl.DataFrame]:
         """See `Source`.
@@ -120,6 +121,8 @@ class Table(Source):
             rows = _scan(self.path, self.parquet, types, self.separator).select(
                 *columns, pl.lit(None).alias(_END)
             )
+            if self.start:
+                rows = rows.slice(self.start)
             marked = pl.concat([rows, end], how="diagonal_relaxed")
             for frame in marked.collect_batches(chunk_size=size, engine="streaming", lazy=True):
                 finished = frame.height > 0 and frame[_END][-1] is not None
@@ -127,10 +130,26 @@ class Table(Source):
                 if found.height:
                     yield found
         if not finished:
-            raise GCFCPError(
-                f"{self.name} was not read to its end, because something interrupted the reading: "
-                "run the command again"
-            )
+            raise self._interrupted()
+
+    def read(self, columns: tuple[str, ...], start: int, count: int) -> pl.DataFrame:
+        """The named columns of `count` rows of a Parquet file, all at once.
+
+        A file that another process has changed meanwhile is an error.
+        """
+        with _unchanged(self), _reading(self.name):
+            rows = _scan(self.path, self.parquet, {}, self.separator).select(*columns)
+            frame = rows.slice(start, count).collect()
+        if frame.height != count:
+            raise self._interrupted()
+        return frame
+
+    def _interrupted(self) -> GCFCPError:
+        """The error for a part of the table that must not be taken for the whole."""
+        return GCFCPError(
+            f"{self.name} was not read to its end, because something interrupted the reading: "
+            "run the command again"
+        )
 
 
 @contextmanager

@@ -138,13 +138,17 @@ def scan(
     site: str | None,
     found: Pass,
 ) -> Iterator[Batch]:
-    """The same, of what may be a part of a table: whoever calls it judges what is `found`."""
+    """The same, of what may be a part of a table: whoever calls it judges what is `found`.
+
+    A pass that has `found` something already goes on from there.
+    """
     checks.choice("missing", missing, "error", "drop")
     table.require(groups.columns, groups.quoting_hint)
     # If no column is needed, the first one is read all the same: a frame without columns would
     # have no rows to count.
     wanted = tuple(dict.fromkeys((*columns, *groups.columns, *also))) or table.columns[:1]
-    found.seen = np.zeros(len(groups), dtype=np.bool_)
+    if not len(found.seen):
+        found.seen = np.zeros(len(groups), dtype=np.bool_)
     for frame in table.batches(wanted, types):
         rows = found.rows
         gaps, column = _gaps(frame, columns)

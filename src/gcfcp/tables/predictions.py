@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
 from queue import Full, Queue
@@ -17,10 +19,12 @@ import numpy as np
 from numpy.random import Generator
 
 from gcfcp import files
+from gcfcp.arrays import Bools, Floats
 from gcfcp.errors import GCFCPError
 from gcfcp.prediction import Predictor
 from gcfcp.tables.files import Columns, Table
-from gcfcp.tables.passes import Batch, Progress, Rows, batches
+from gcfcp.tables.labels import sets_by_label
+from gcfcp.tables.passes import Batch, Pass, Progress, Rows, scan
 from gcfcp.tables.scoring import Scoring, scoring_for
 
 if TYPE_CHECKING:
@@ -66,17 +70,27 @@ def predict_table(
     by = scoring_to_predict(table, predictor)
     table.require(keep)
     types = {c: t for c, t in by.types().items() if c in by.columns}
-    rows = Rows()
+    found = Pass()
     with _writer(output, overwrite, escape_formulas) as write:
-        for batch in batches(
-            table, predictor.groups, by.columns, types, missing, progress, keep, site
-        ):
-            with batch.located():
-                columns = predicted(predictor, by, batch, rng)
+
+        def add(batch: Batch, columns: dict[str, Any]) -> None:
             refuse_clash(columns, keep)
             write(pl.DataFrame({**{name: batch.frame[name] for name in keep}, **columns}))
-            rows = batch.rows
-    return rows
+
+        for batch, sets, thresholds in sets_by_label(
+            table, predictor, by, missing, progress, keep, site, found
+        ):
+            add(batch, _set_columns(by.labels or (), sets, thresholds))
+        if found.rows.read < (table.rows or math.inf):
+            rest = replace(table, start=found.rows.read)
+            for batch in scan(
+                rest, predictor.groups, by.columns, types, missing, progress, keep, site, found
+            ):
+                with batch.located():
+                    columns = predicted(predictor, by, batch, rng)
+                add(batch, columns)
+        found.end(table.name, missing)
+    return found.rows
 
 
 def scoring_to_predict(table: Columns, predictor: Predictor) -> Scoring:
@@ -115,24 +129,37 @@ def predicted(
     thresholds = predictor.thresholds(batch.membership)
     if by.labels:
         sets = predictor.predict_set(prediction, batch.membership, rng=rng)
-        sizes = np.count_nonzero(sets, axis=1)
-        row = np.repeat(np.arange(len(sets)), sizes)
-        places = np.flatnonzero(sets) - row * sets.shape[1]
-        flat = pl.Series(by.labels, dtype=pl.String).gather(places)
-        lists = (
-            pl.DataFrame({"row": row, "set": flat})
-            .with_columns(pl.col("row").set_sorted())  # Runs of equal rows need no hash table.
-            .group_by("row", maintain_order=True)
-            .agg("set")
-        )
-        full = pl.DataFrame({"row": np.arange(len(sets))}).join(
-            lists, on="row", how="left", maintain_order="left"
-        )
-        column = full["set"].fill_null(pl.lit([], dtype=pl.List(pl.String)))
-        return {"set": column, "size": sizes, "threshold": thresholds}
+        return _set_columns(by.labels, sets, thresholds)
     ends = predictor.predict_interval(prediction, batch.membership, rng=rng)
     bounds = pl.DataFrame({"lower": ends[:, 0], "upper": ends[:, 1]}).fill_nan(None)
     return {"lower": bounds["lower"], "upper": bounds["upper"], "threshold": thresholds}
+
+
+def _set_columns(labels: tuple[str, ...], sets: Bools, thresholds: Floats) -> dict[str, Any]:
+    """The output columns of prediction sets, by name.
+
+    - `sets`: Which labels are in the set of each row, (n, L).
+    """
+    import polars as pl
+
+    sizes = np.count_nonzero(sets, axis=1)
+    starts = np.arange(len(sets)) * sets.shape[1]  # Where the labels of each row begin.
+    row = np.repeat(starts, sizes)
+    places = np.flatnonzero(sets)
+    places -= row
+    flat = pl.Series(labels, dtype=pl.String).gather(places)
+    lists = (
+        pl.DataFrame({"row": row, "set": flat})
+        .with_columns(pl.col("row").set_sorted())  # Runs of equal rows need no hash table.
+        .group_by("row", maintain_order=True)
+        .agg("set")
+    )
+    column = lists["set"]
+    if len(column) < len(sets):  # Some sets are empty.
+        rows = pl.DataFrame({"row": starts})
+        full = rows.join(lists, on="row", how="left", maintain_order="left")
+        column = full["set"].fill_null(pl.lit([], dtype=pl.List(pl.String)))
+    return {"set": column, "size": sizes, "threshold": thresholds}
 
 
 @contextmanager

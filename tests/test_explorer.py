@@ -364,6 +364,13 @@ def test_wrong_options_are_one_line(run, folder, options, words):
     assert not (folder / "wrong.html").exists()
 
 
+def test_a_predictor_in_the_place_of_summaries_is_called_what_it_is(run):
+    Path("explored.json").write_text('{"format": "gcfcp predictor", "version": 3}')
+    code, _, err = run("explore", "explored.json", "-o", "wrong.html")
+    assert code == 1
+    assert err == "gcfcp: explored.json is a predictor, but a summary is needed here\n"
+
+
 def test_alphas_are_counted_in_decimals():
     from gcfcp.calibration import ALPHAS
     from gcfcp.cli.explore import alphas_of

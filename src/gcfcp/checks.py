@@ -87,6 +87,15 @@ def alpha(value: Any) -> Fraction:
     return rational(value)
 
 
+def doubt_about_alpha(value: Any) -> str | None:
+    """The question to somebody whose alpha looks like the coverage that is wanted, or None."""
+    if not is_number(value) or not 0.5 < value < 1:
+        return None
+    given = as_float(value)
+    missed = f"alpha={given:g} lets {given:.3g} of the outcomes be missed"
+    return f"{missed}: did you mean {1 - given:.3g}?"
+
+
 def _meant(value: Any) -> str:
     """What somebody probably meant who gave alpha, or the coverage, in percent; "" if unclear."""
     if not is_number(value) or not 1 < value < 100 or value != int(value):

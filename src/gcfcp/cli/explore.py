@@ -102,7 +102,8 @@ def explore(
     from gcfcp.report import render_explorer
 
     inputs.check_output(output, force, as_json)
-    warn_of_alpha(alpha)
+    asked = alphas_of(alphas)
+    warn_of_alpha(max(alpha, *asked))
     loaded = inputs.load_summaries(summaries, known_keys, aggregate, round, skip_bad)
     with console.progress("calibrating", "settings") as advance:
         explored = gcfcp.explore(
@@ -110,7 +111,7 @@ def explore(
             alpha,
             loaded.mixture(mixture),
             merge.value,
-            alphas=alphas_of(alphas),
+            alphas=asked,
             clients=sites_of(site, no_sites),
             within=seconds,
             progress=advance,

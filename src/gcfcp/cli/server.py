@@ -545,11 +545,10 @@ def verify(
 
 def warn_of_alpha(alpha: float) -> None:
     """Say so if alpha looks like the coverage that somebody wants."""
-    if 0.5 < alpha < 1:
-        console.note(
-            f"warning: alpha={alpha:g} lets {alpha:.3g} of the outcomes be missed: did you mean "
-            f"{1 - alpha:.3g}?"
-        )
+    from gcfcp import checks
+
+    if doubt := checks.doubt_about_alpha(alpha):
+        console.note(f"warning: {doubt}")
 
 
 def _most_atoms(given: int | None) -> int:

@@ -299,6 +299,21 @@ def test_rows_are_counted_from_one_through_the_whole_file(sites: Path, run: Run)
     assert "p.csv: probabilities of row 8 sum to 0.5" in summarised(run, "p.csv").err
 
 
+@pytest.mark.parametrize("options", [[], ["--skip-bad"]])
+def test_a_file_that_is_given_twice_is_counted_once_and_named(
+    summaries: list[str], run: Run, options: list[str]
+) -> None:
+    first, *others = summaries
+    Path("copy.gcfcp").write_bytes(Path(first).read_bytes())
+    given = [first, *others, first, "copy.gcfcp"]
+    done = run("calibrate", *given, *options, "-o", "twice.json")
+    assert done.code == 0
+    assert f"{first} is given twice, and is counted once\n" in done.err
+    assert f"copy.gcfcp holds the same as {first}, so it is counted once\n" in done.err
+    run("calibrate", *summaries, "-o", "once.json")
+    assert Path("twice.json").read_bytes() == Path("once.json").read_bytes()
+
+
 def test_an_alpha_that_is_a_coverage_or_a_percentage_is_asked_about(
     summaries: list[str], run: Run
 ) -> None:

@@ -298,7 +298,7 @@ def test_small_parts_may_be_equal_by_chance():
 
 
 REFUSED = {
-    "client": ({"client": "b"}, r"part 2 is of client 'b', and not of 'a': .*use gcfcp\.merge"),
+    "client": ({"client": "b"}, r"part 2 is of client 'b', and not of 'a': .*use merge"),
     "groups": ({"groups": Groups(["all", "old", "x"])}, "part 2 was summarised for groups"),
     "min_count": (
         {"min_count": 5},

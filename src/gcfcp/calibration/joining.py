@@ -114,13 +114,13 @@ def _refuse_unfit(parts: Sequence[ClientSummary], names: Sequence[str], client: 
         if part.is_aggregate:
             raise GCFCPError(
                 f"{name} is the summary of {len(part.members)} clients, and not a part of one "
-                "site: use gcfcp.merge or gcfcp.add for several clients"
+                "site: use merge or add for several clients, and not join"
             )
         if part.client != client:
             raise GCFCPError(
                 f"{name} is of client {part.client!r}, and not of {client!r}: the parts of a site "
-                "carry its name; summarise this part with that name, or use gcfcp.merge if it "
-                "belongs to another site"
+                "carry its name; summarise this part with that name, or use merge and not join if "
+                "it belongs to another site"
             )
         if part.min_count > 1:
             raise GCFCPError(

@@ -246,8 +246,8 @@ def test_other_separators_are_named_and_can_be_given(
         ),
         (
             b"y,prediction,age,sex\n1,2,3,F\n1,2,old,F\n",
-            "odd.csv: group 'old': cannot compare string with numeric type (i32); column 'age' "
-            "holds the text 'old'",
+            "odd.csv: group 'old': 'age >= 65' does not fit column 'age', which holds the text "
+            "'old': compare it with text in quotes, or correct it if it has to hold numbers (",
         ),
     ],
 )

@@ -346,3 +346,11 @@ def test_a_long_text_in_a_message_keeps_its_quotes() -> None:
     assert checks.shown("x" * 58) == repr("x" * 58)
     assert checks.shown("x" * 200) == repr("x" * 56 + "..")
     assert checks.shown(None) == "None"
+
+
+def test_numbers_are_written_with_their_nouns() -> None:
+    assert checks.counted(1, "client") == "1 client"
+    assert checks.counted(0, "client") == "0 clients"
+    assert checks.counted(1204, "record") == "1,204 records"
+    assert checks.counted(1, "record is", "records are") == "1 record is"
+    assert checks.counted(2, "summary", "summaries") == "2 summaries"

@@ -342,6 +342,14 @@ def group_name_problem(value: Any) -> str | None:
     return hidden_character(value)
 
 
+def counted(number: float, noun: str, plural: str | None = None) -> str:
+    """A number with its noun: "1 client", "5 clients", "1 record is", "1,204 records are".
+
+    plural: By default it is the noun with an s.
+    """
+    return f"{number:,.0f} {noun if number == 1 else plural or noun + 's'}"
+
+
 def listed(names: Iterable[str], limit: int = 20) -> str:
     """Names for a message: the first `limit` with commas between them, and how many there are."""
     given = list(names)

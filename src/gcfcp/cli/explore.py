@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gcfcp.checks import counted
 from gcfcp.cli import console, inputs
 from gcfcp.cli.options import (
     AggregateNames,
@@ -173,8 +174,8 @@ def _show(explored: Exploration) -> None:
     """Say what was computed, what was left out, and what the page is not for."""
     every = [setting for column in explored.settings for setting in column]
     console.note(
-        f"{len(every):,} settings were calibrated: {len(explored.alphas):,} alphas at "
-        f"{len(explored.stops):,} mixture{'s' * (len(explored.stops) != 1)}"
+        f"{counted(len(every), 'setting was', 'settings were')} calibrated: "
+        f"{counted(len(explored.alphas), 'alpha')} at {counted(len(explored.stops), 'mixture')}"
     )
     for line in (*explored.notes, *explored.left_out):
         console.note(line)

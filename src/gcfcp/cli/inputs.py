@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from gcfcp.checks import counted
 from gcfcp.cli import console, waiting
 from gcfcp.errors import GCFCPError
 
@@ -143,7 +144,8 @@ class Gathered:
     def end(self) -> None:
         """End with the exit code that says whether files were left out."""
         if self.left_out:
-            console.note(f"{len(self.left_out)} files were left out; the exit code is {LEFT_OUT}")
+            files = counted(len(self.left_out), "file was", "files were")
+            console.note(f"{files} left out; the exit code is {LEFT_OUT}")
             raise typer.Exit(LEFT_OUT)
 
 
@@ -186,7 +188,7 @@ def load_summaries(
         console.note(f"left out: {line}")
     kept = [good[i] for i in used]
     if not kept:
-        raise GCFCPError(f"none of the {len(paths)} files can be used")
+        raise GCFCPError(f"none of {counted(len(paths), 'file')} can be used")
     _note_repeated(kept)
     names = {path for path, _ in kept}
     return Gathered([s for _, s in kept], allowed, tuple(p for p in paths if p not in names))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gcfcp.checks import counted, doubt_about_alpha
 from gcfcp.cli import console, inputs, printing
 from gcfcp.cli.options import (
     AggregateNames,
@@ -538,16 +539,13 @@ def verify(
         return
     for one in found:
         when = "".join(f", {what} {one[what]}" for what in ("round", "date") if one[what])
-        console.lines(
-            f"{one['file']}: {one['kind']} of {one['n']:,} records{when}, signed by {one['client']}"
-        )
+        what = f"{one['kind']} of {counted(one['n'], 'record')}{when}"
+        console.lines(f"{one['file']}: {what}, signed by {one['client']}")
 
 
 def warn_of_alpha(alpha: float) -> None:
     """Say so if alpha looks like the coverage that somebody wants."""
-    from gcfcp import checks
-
-    if doubt := checks.doubt_about_alpha(alpha):
+    if doubt := doubt_about_alpha(alpha):
         console.note(f"warning: {doubt}")
 
 

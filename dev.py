@@ -23,14 +23,25 @@ ROOT = Path(__file__).resolve().parent
 ENV = ".venv"  # The environment of all tasks but those that are named in ENVIRONMENTS.
 BLOCKS = "tests/test_docs.py::test_every_block_runs"  # The code of a page of the documentation.
 
+DEPLOYMENTS = ["tests/test_flower_deployment.py", "tests/test_flower_secure_deployment.py"]
+# A worker takes tests that stand together, so that what they share is made once, and those of
+# another worker when it has no more. The tasks "deployments" and "simulation" have the rest.
+SLOW = ["-n", "3", "--dist", "worksteal"]
+SLOW += [f"--ignore={path}" for path in [*DEPLOYMENTS, "tests/test_flower_simulation.py"]]
+
 # name -> (what it does, the extra it needs or none, the commands it runs)
 TASKS: dict[str, tuple[str, str, list[list[str]]]] = {
     "demo": ("a whole federated calibration, ending in a report", "demo", [["gcfcp", "demo"]]),
     "test": ("the tests that take seconds", "test", [["pytest", "-m", "not slow"]]),
     "slow": (
-        "the tests that take minutes",  # Many of them wait for other processes.
+        "the tests that take minutes",  # Some wait for other processes, so there is one more.
         "test",
-        [["pytest", "-m", "slow and not long", "-n", "3", "--durations=40"]],
+        [["pytest", "-m", "slow and not long", *SLOW, "--durations=40"]],
+    ),
+    "deployments": (
+        "Flower with TLS on this machine, with faults and kills",
+        "test",
+        [["pytest", "-n0", *DEPLOYMENTS, "--durations=0"]],
     ),
     "long": ("more cases of the searches among them", "test", [["pytest", "-m", "long"]]),
     "simulation": (
@@ -136,7 +147,7 @@ def main(arguments: list[str]) -> int:
     if sys.version_info < (3, 11):  # noqa: UP036 (the message is for those who have it)
         _stop(f"Python {sys.version.split()[0]} is too old: gcfcp needs 3.11 or later")
     if not arguments or arguments[0] not in TASKS:
-        lines = [f"  python3 dev.py {name:10}  {what}" for name, (what, _, _) in TASKS.items()]
+        lines = [f"  python3 dev.py {name:11}  {what}" for name, (what, _, _) in TASKS.items()]
         print("usage:", *lines, sep="\n")
         return 0 if not arguments else 2
     task = arguments[0]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import betainc, betaincinv
 
-from gcfcp.bounds.beta import ALLOWANCE, clopper_pearson
+from gcfcp.bounds.beta import ALLOWANCE, clopper_pearson, lower_bound
 
 # Counts of every size are equally likely, not only the large ones.
 counts = st.one_of(
@@ -24,7 +24,7 @@ ROUNDING = ALLOWANCE / 2
 
 def bound(hits: int, misses: int, tail: float) -> float:
     with np.errstate(all="raise"):
-        return float(clopper_pearson(np.array([hits]), np.array([misses]), tail)[0])
+        return lower_bound(hits, misses, tail)
 
 
 def probability_of_so_many(hits: int, misses: int, c: Fraction) -> Fraction:

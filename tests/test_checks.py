@@ -323,6 +323,14 @@ def test_text_is_shown_as_text():
         gcfcp.merge_audits([audited()], alpha=0.1, confidence="0.9")
 
 
+def test_an_alpha_that_is_a_coverage_is_asked_about() -> None:
+    for alpha in (0.9, np.float32(0.9), Fraction(9, 10)):
+        doubt = checks.doubt_about_alpha(alpha)
+        assert doubt == "alpha=0.9 lets 0.9 of the outcomes be missed: did you mean 0.1?"
+    for alpha in (0.1, 0.5, 1.0, 90, "0.9", None):
+        assert checks.doubt_about_alpha(alpha) is None
+
+
 @pytest.mark.parametrize(
     ("given", "meant"), [(10, "0.1"), (5.0, "0.05"), (90, "0.1"), (1, ""), (1.2, ""), (-1, "")]
 )
@@ -338,3 +346,11 @@ def test_a_long_text_in_a_message_keeps_its_quotes() -> None:
     assert checks.shown("x" * 58) == repr("x" * 58)
     assert checks.shown("x" * 200) == repr("x" * 56 + "..")
     assert checks.shown(None) == "None"
+
+
+def test_numbers_are_written_with_their_nouns() -> None:
+    assert checks.counted(1, "client") == "1 client"
+    assert checks.counted(0, "client") == "0 clients"
+    assert checks.counted(1204, "record") == "1,204 records"
+    assert checks.counted(1, "record is", "records are") == "1 record is"
+    assert checks.counted(2, "summary", "summaries") == "2 summaries"

@@ -595,7 +595,7 @@ def test_counts_on_a_grid_from_tables_to_sets(
     bad = run("summarize", "a.csv", "--groups", "groups.toml", "--client", "a", "--grid",
               "uniform:0,1", "-o", "x.grid")  # fmt: skip
     assert bad.code == 1
-    assert "none of uniform:LOW,HIGH,CELLS" in bad.err
+    assert "write uniform:LOW,HIGH,CELLS" in bad.err
 
 
 # --- help ----------------------------------------------------------------------------------------

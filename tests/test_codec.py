@@ -197,3 +197,23 @@ def test_another_beginning_is_another_file(magic):
     data = magic + codec.pack(b"S", 1, {}, b"")[5:]
     with pytest.raises(GCFCPError, match="is not a gcfcp file"):
         codec.unpack(data, b"S", 1, "it")
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (b'{\n "format": "gcfcp predictor",\n "version": 3', "a predictor"),
+        (b'{"format":"gcfcp shape","version":1', "a shape"),
+        (b'{"format": "gcfcp grid"', "a grid"),
+        (b'{"format": "gcfcp round"', "the record of a round"),
+    ],
+)
+def test_another_file_of_gcfcp_is_called_what_it_is(text, what):
+    for data in (text, text + bytes(100)):
+        with pytest.raises(GCFCPError, match=f"^it is {what}, but a summary is needed here$"):
+            codec.unpack(data, b"S", 1, "it")
+    with pytest.raises(GCFCPError, match="it is a summary, but a predictor is needed here"):
+        codec.refuse_other(codec.pack(b"S", 1, {}, b""), "it", "a predictor")
+    codec.refuse_other(text.decode(), "it", what)
+    codec.refuse_other('{"format": "\ud800"}', "it", what)
+    codec.refuse_other("", "it", what)

@@ -364,6 +364,22 @@ def test_wrong_options_are_one_line(run, folder, options, words):
     assert not (folder / "wrong.html").exists()
 
 
+def test_an_explored_alpha_that_is_a_coverage_is_asked_about_once(run):
+    asked = ["--alphas", "0.1,0.8,0.9", "--no-sites", "--rule", "max", "-o", "asked.html"]
+    code, _, err = run("explore", *FILES, *asked)
+    assert code == 0
+    assert [line for line in err.splitlines() if "did you mean" in line] == [
+        "warning: alpha=0.9 lets 0.9 of the outcomes be missed: did you mean 0.1?"
+    ]
+
+
+def test_a_predictor_in_the_place_of_summaries_is_called_what_it_is(run):
+    Path("explored.json").write_text('{"format": "gcfcp predictor", "version": 3}')
+    code, _, err = run("explore", "explored.json", "-o", "wrong.html")
+    assert code == 1
+    assert err == "gcfcp: explored.json is a predictor, but a summary is needed here\n"
+
+
 def test_alphas_are_counted_in_decimals():
     from gcfcp.calibration import ALPHAS
     from gcfcp.cli.explore import alphas_of

@@ -19,6 +19,7 @@ from gcfcp.summary.counts import CellCounter, raised
 
 GROUPS = Groups({"all": "TRUE", "f": "sex = 'F'", "old": "age >= 65"})
 GRID = Grid.uniform(0, 4, 32)
+WAYS = "write uniform:LOW,HIGH,CELLS, logarithmic:RELATIVE,LOW,HIGH or edges:E1,E2,"
 
 
 def rows(n, seed=0, infinite=0):
@@ -111,8 +112,12 @@ def test_a_grid_near_a_predictor_is_finer_around_its_thresholds():
         (lambda: Grid.logarithmic(1e-6), "more than 65,536 cells"),
         (lambda: Grid.logarithmic(0.1, 0, 1), "above 0"),
         (lambda: Grid.near(3), "no thresholds"),
-        (lambda: Grid.parse("uniform:0,1"), "none of uniform"),
-        (lambda: Grid.parse("edges:0,x"), "not a number"),
+        (lambda: Grid.parse("uniform:0,1"), f"cannot be read as a grid: {WAYS}"),
+        (lambda: Grid.parse("uniform:0,1,2.5"), f"cannot be read as a grid: {WAYS}"),
+        (lambda: Grid.parse("uniform:0,1,inf"), f"cannot be read as a grid: {WAYS}"),
+        (lambda: Grid.parse("edges:0,x"), f"is not a number: {WAYS}"),
+        (lambda: Grid.parse("0:10:100"), f"grid='0:10:100' is neither a grid nor a file: {WAYS}"),
+        (lambda: Grid.parse("no.json"), f"grid='no.json' is neither a grid nor a file: {WAYS}"),
         (lambda: Grid.from_values({"uniform": [0, 1, 1e300]}), "cells"),
         (lambda: Grid.from_values({"uniform": [0, 1, 2], "edges": [1]}), "one entry"),
         (lambda: Grid.from_values({"edges": ["inf"]}), "list of numbers"),

@@ -331,7 +331,31 @@ def test_a_full_frame_warns_of_nothing():
         (NAMES, {"all": [1]}, "group 'female' needs column 'female'; the data have all"),
         (Groups({"g": "age + 1"}), {"age": [1]}, "group 'g': its condition is Int64, not Bool"),
         (Groups({"g": "NULL"}), {"age": [1]}, "group 'g': its condition is Null"),
-        (Groups({"g": "age = 'x'"}), {"age": [1]}, "group 'g': cannot compare"),
+        (
+            Groups({"g": "age = 'x'"}),
+            {"age": [1]},
+            "fit column 'age', which holds numbers: compare it with numbers without quotes",
+        ),
+        (
+            Groups({"g": "n > 5"}),
+            {"n": ["1", "2"]},
+            "holds numbers that are stored as text: compare",
+        ),
+        (
+            Groups({"g": "day > '2026'"}),
+            {"day": np.array(["2026-11-17"], "M8[D]")},
+            "which holds dates or times: compare it with one such as DATE '2026-11-17'",
+        ),
+        (
+            Groups({"g": "n = age"}),
+            {"n": ["a"], "age": [1]},
+            "column 'n', which holds the text 'a' and column 'age', which holds numbers: .*, and",
+        ),
+        (
+            Groups({"g": "upper(1) = 'A'"}),
+            {"age": [1]},
+            "compares what cannot be compared: correct it",
+        ),
         (NAMES, {"all": [1], "female": ["yes"]}, "group 'female': its column is String"),
         (NAMES, {"all": [1], "female": [2]}, "group 'female': value 2 is neither"),
         (NAMES, {"all": [1], "female": 1}, r"column 'female' has shape \(\)"),

@@ -298,7 +298,7 @@ def test_small_parts_may_be_equal_by_chance():
 
 
 REFUSED = {
-    "client": ({"client": "b"}, r"part 2 is of client 'b', and not of 'a': .*use gcfcp\.merge"),
+    "client": ({"client": "b"}, r"part 2 is of client 'b', and not of 'a': .*use merge"),
     "groups": ({"groups": Groups(["all", "old", "x"])}, "part 2 was summarised for groups"),
     "min_count": (
         {"min_count": 5},
@@ -352,7 +352,7 @@ def test_other_mistakes_have_their_message():
         ([first, "x"], {}, "summaries were expected as parts, not str"),
         ([region], {}, "part 1 is the summary of 2 clients, and not a part"),
         ([first, second], {"delta": 250}, "delta=250 is too fine for parts of delta=250.*at most"),
-        ([first, second], {"names": ["x"]}, "there are 1 names for 2 parts"),
+        ([first, second], {"names": ["x"]}, "names has 1 entry for 2 parts"),
         ([first, second], {"by": "site"}, "by='site'"),
         ([first, second], {"epsilon": 1.0}, "epsilon=1 needs a grid"),
     ]

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gcfcp import GCFCPError, GCFCPWarning, Groups, calibrate, plan, summarize
+from gcfcp.calibration.remedies import least
 
 ONE = Groups(["all"])
 
@@ -331,3 +332,11 @@ def test_plans_refuse_what_calibrations_refuse():
         plan([everyone("k", 4)], 2)
     with pytest.raises(GCFCPError, match="rule='last'"):
         plan([everyone("k", 4)], rule="last")
+
+
+def test_the_least_number_is_found_and_a_hopeless_search_asks_once() -> None:
+    for wanted in (1, 2, 3, 100, 1000):
+        assert least(wanted.__le__, 1000) == wanted
+    asked: list[int] = []
+    assert least(lambda m: bool(asked.append(m)), 2**40) is None
+    assert asked == [2**40]

@@ -246,8 +246,8 @@ def test_other_separators_are_named_and_can_be_given(
         ),
         (
             b"y,prediction,age,sex\n1,2,3,F\n1,2,old,F\n",
-            "odd.csv: group 'old': cannot compare string with numeric type (i32); column 'age' "
-            "holds the text 'old'",
+            "odd.csv: group 'old': 'age >= 65' does not fit column 'age', which holds the text "
+            "'old': compare it with text in quotes, or correct it if it has to hold numbers (",
         ),
     ],
 )
@@ -297,6 +297,21 @@ def test_rows_are_counted_from_one_through_the_whole_file(sites: Path, run: Run)
     p[7, "proba_0"] = 0.5
     p.write_csv("p.csv")
     assert "p.csv: probabilities of row 8 sum to 0.5" in summarised(run, "p.csv").err
+
+
+@pytest.mark.parametrize("options", [[], ["--skip-bad"]])
+def test_a_file_that_is_given_twice_is_counted_once_and_named(
+    summaries: list[str], run: Run, options: list[str]
+) -> None:
+    first, *others = summaries
+    Path("copy.gcfcp").write_bytes(Path(first).read_bytes())
+    given = [first, *others, first, "copy.gcfcp"]
+    done = run("calibrate", *given, *options, "-o", "twice.json")
+    assert done.code == 0
+    assert f"{first} is given twice, and is counted once\n" in done.err
+    assert f"copy.gcfcp holds the same as {first}, so it is counted once\n" in done.err
+    run("calibrate", *summaries, "-o", "once.json")
+    assert Path("twice.json").read_bytes() == Path("once.json").read_bytes()
 
 
 def test_an_alpha_that_is_a_coverage_or_a_percentage_is_asked_about(

@@ -582,5 +582,5 @@ def test_the_ledger_lists_a_secure_sum(tmp_path, capsys):
     server.until("mask")
     cli.run(["ledger", str(tmp_path / NAMES[0])])
     shown = capsys.readouterr().out
-    assert "1 answers are kept" in shown
+    assert "1 answer is kept" in shown
     assert "on a grid, in a secure sum, min_count 10, by group" in " ".join(shown.split())

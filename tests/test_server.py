@@ -445,7 +445,7 @@ def test_suppressed_records_are_named():
 
 def test_rows_in_no_group_have_no_promise():
     calibration = calibrate(summaries_of(federation(1, [100], G=2)), 0.2)
-    with pytest.warns(GCFCPWarning, match="1 rows belong to no group"):
+    with pytest.warns(GCFCPWarning, match="1 row belongs to no group"):
         assert calibration.thresholds([[False, False]]).tolist() == [math.inf]
 
 

@@ -113,6 +113,12 @@ def test_a_federation_from_models_to_sets_and_an_audit(classifier, tmp_path):
     assert min(g.coverage for g in gcfcp.merge_audits([audit]).groups) > 0.87
 
 
+def test_an_alpha_that_is_a_coverage_is_asked_about(classifier):
+    X, label, _ = people(100, 3)
+    with pytest.warns(gcfcp.GCFCPWarning, match=r"alpha=0\.9 lets .* did you mean 0\.1\?"):
+        ConformalClassifier(classifier, alpha=0.9).conformalize(X, label)
+
+
 def test_a_predictor_is_read_once_and_again_if_another_is_given(classifier, tmp_path):
     summary = summarize(classifier, *people(300, 3)[:2], groups=GROUPS, client="a")
     paths = []

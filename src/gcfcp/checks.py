@@ -87,6 +87,15 @@ def alpha(value: Any) -> Fraction:
     return rational(value)
 
 
+def doubt_about_alpha(value: Any) -> str | None:
+    """The question to somebody whose alpha looks like the coverage that is wanted, or None."""
+    if not is_number(value) or not 0.5 < value < 1:
+        return None
+    given = as_float(value)
+    missed = f"alpha={given:g} lets {given:.3g} of the outcomes be missed"
+    return f"{missed}: did you mean {1 - given:.3g}?"
+
+
 def _meant(value: Any) -> str:
     """What somebody probably meant who gave alpha, or the coverage, in percent; "" if unclear."""
     if not is_number(value) or not 1 < value < 100 or value != int(value):
@@ -331,6 +340,14 @@ def group_name_problem(value: Any) -> str | None:
     if categories & {"Cc", "Zl", "Zp"}:
         return "contains a control character or a line separator"
     return hidden_character(value)
+
+
+def counted(number: float, noun: str, plural: str | None = None) -> str:
+    """A number with its noun: "1 client", "5 clients", "1 record is", "1,204 records are".
+
+    plural: By default it is the noun with an s.
+    """
+    return f"{number:,.0f} {noun if number == 1 else plural or noun + 's'}"
 
 
 def listed(names: Iterable[str], limit: int = 20) -> str:

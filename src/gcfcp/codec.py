@@ -48,6 +48,7 @@ __all__ = [
     "plain",
     "read",
     "reading",
+    "refuse_other",
     "to_json",
     "unpack",
     "unpack_with_version",
@@ -87,6 +88,13 @@ _KINDS = {
     b"U": "a message of a secure sum",
     b"P": "the state of a secure sum",
 }
+_TEXTS = {
+    b"predictor": "a predictor",
+    b"shape": "a shape",
+    b"grid": "a grid",
+    b"round": "the record of a round",
+}
+_TEXT = re.compile(rb'\s*\{\s*"format":\s*"gcfcp (\w+)"')  # So begin the files that are JSON.
 
 
 def explain(error: Exception) -> str:
@@ -134,16 +142,16 @@ def unpack_with_version(
     if not isinstance(data, bytes | bytearray | memoryview):
         raise GCFCPError(f"{name} is given as {type(data).__name__}, not as bytes")
     view = memoryview(data).cast("B")
+    wanted = _KINDS.get(kind, f"a file of kind {kind!r}")
     if len(view) < _PREFIX.size + _CHECKSUM_SIZE or bytes(view[:5]) != _MAGIC:
+        refuse_other(view, name, wanted)
         raise GCFCPError(
             f"{name} is not a gcfcp file: it does not begin with GCFCP, or has fewer than 44 bytes"
         )
     _, found, written, length = _PREFIX.unpack(view[: _PREFIX.size])
     if found != kind:
-        raise GCFCPError(
-            f"{name} is {_KINDS.get(found, f'of the unknown kind {found!r}')}, "
-            f"but {_KINDS.get(kind, f'a file of kind {kind!r}')} is needed here"
-        )
+        refuse_other(view, name, wanted)
+        raise GCFCPError(f"{name} is of the unknown kind {found!r}, but {wanted} is needed here")
     if not 1 <= written <= newest:
         read = "version 1" if newest == 1 else f"versions 1 to {newest}"
         raise GCFCPError(
@@ -157,6 +165,18 @@ def unpack_with_version(
         raise GCFCPError(f"{name} is damaged: its header is longer than the file")
     header = _header(bytes(view[_PREFIX.size : end]), name)
     return written, header, view[end:-_CHECKSUM_SIZE]
+
+
+def refuse_other(data: str | bytes | memoryview, name: str, wanted: str) -> None:
+    """Raise an error that names what a file is, if its beginning is that of another gcfcp file.
+
+    wanted: What is needed in its place, such as "a predictor".
+    """
+    start = bytes(data[:200].encode(errors="replace") if isinstance(data, str) else data[:200])
+    text = _TEXT.match(start)
+    found = _TEXTS.get(text[1]) if text else _KINDS.get(start[5:6] if start[:5] == _MAGIC else b"")
+    if found and found != wanted:
+        raise GCFCPError(f"{name} is {found}, but {wanted} is needed here")
 
 
 def _header(text: bytes, name: str) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from os import PathLike, fspath
+from os.path import exists
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,7 @@ MOST_CELLS = 2**16
 
 _FORMAT, _VERSION = "gcfcp grid", 1
 _LOGARITHMIC = (0.01, 1e-6, 1e6)  # The defaults of `logarithmic`.
+_REMEDY = "write uniform:LOW,HIGH,CELLS, logarithmic:RELATIVE,LOW,HIGH or edges:E1,E2,.."
 _DIGITS = 5  # The significant decimal digits of an edge that `near` computes.
 _FINEST = 1e-3  # Beside a threshold, the cells of `near` are about this part of the range apart.
 
@@ -179,22 +181,22 @@ class Grid:
         """
         kind, sign, numbers = text.partition(":")
         if not sign or kind not in ("uniform", "logarithmic", "edges"):
+            if not exists(text):
+                raise GCFCPError(f"grid={text!r:.60} is neither a grid nor a file: {_REMEDY}")
             return cls.load(text)
         try:
             given = [float(number) for number in numbers.split(",")] if numbers else []
         except ValueError:
-            raise GCFCPError(f"grid={text!r:.60} has a part that is not a number") from None
+            what = f"grid={text!r:.60} has a part that is not a number"
+            raise GCFCPError(f"{what}: {_REMEDY}") from None
         if kind == "edges":
             return cls(np.array(given))
-        if kind == "uniform" and len(given) == 3 and given[2] == int(given[2]):
+        if kind == "uniform" and len(given) == 3 and given[2].is_integer():
             return cls.uniform(given[0], given[1], int(given[2]))
         if kind == "logarithmic" and len(given) <= 3:
             relative, low, high = [*given, *_LOGARITHMIC[len(given) :]]
             return cls.logarithmic(relative, low, high)
-        raise GCFCPError(
-            f"grid={text!r:.60} is none of uniform:LOW,HIGH,CELLS, logarithmic:RELATIVE,LOW,HIGH "
-            "and edges:E1,E2,.., nor a file"
-        )
+        raise GCFCPError(f"grid={text!r:.60} cannot be read as a grid: {_REMEDY}")
 
     # --- using one
 
@@ -276,6 +278,7 @@ class Grid:
 
         name: What error messages call it.
         """
+        codec.refuse_other(text, name, "a grid")
         try:
             data = codec.from_json(text)
         except ValueError:

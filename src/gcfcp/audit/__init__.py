@@ -7,7 +7,8 @@ all clients into coverage by group, with confidence intervals.
 |------------|---------------------------------------------------------------------------|
 | `counts`   | how many records of each atom were covered                                |
 | `client`   | `audit`: the counts at a client, and which of them are suppressed         |
-| `record`   | `Audit`: what a client publishes, and its bytes                           |
+| `record`   | `Audit`: what a client publishes                                          |
+| `layout`   | its bytes                                                                 |
 | `coverage` | `merge_audits`: coverage by group, with intervals and verdicts            |
 | `weights`  | how much each client counts, in numbers and in words                      |
 | `cells`    | the shares, intervals and verdicts of groups and atoms                    |

@@ -40,6 +40,7 @@ upper end, so that it remains valid.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -195,17 +196,23 @@ def _told(counts: Counts, possible: Bools, certain: Bools, m: int) -> Told:
     can = np.append(possible, possible)
     sure = np.append(certain, np.zeros(G, dtype=np.bool_))
 
+    @cache  # It is asked for twice: alone, and for comparison.
+    def plain_of(groups: int) -> Counted:
+        """What is told of the first groups without their missed records."""
+        return counted(rows[:, :groups], sizes, can[:groups], sure[:groups], m)
+
     def found_of(groups: int, missed: int) -> tuple[Ints, Counted]:
         """What is told of the first groups, and of the missed records of the first of them."""
         untold = _untold(counts, np.flatnonzero(possible[:missed]).tolist(), m)
         told = np.setdiff1d(np.arange(missed), untold)
-        plain = counted(rows[:, :groups], sizes, can[:groups], sure[:groups], m)
-        while True:
+        plain = plain_of(groups)
+        while len(told):
             shown = np.concatenate([np.arange(groups), G + told])
             found = counted(rows[:, shown], sizes, can[shown], sure[shown], m)
-            if not len(told) or not _shows_exceptions(found, plain).any():
+            if not _shows_exceptions(found, plain).any():
                 return shown, found
             told = told[:-1]
+        return np.arange(groups), plain
 
     shown, found = _first(found_of, G)
     count, strangers = np.full(2 * G, -1), np.zeros(2 * G, dtype=np.int64)

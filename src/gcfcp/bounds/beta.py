@@ -33,6 +33,7 @@ Reference: C. Loader, Fast and accurate computation of binomial probabilities (2
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -65,6 +66,12 @@ def clopper_pearson(hits: Ints, misses: Ints, tail: float) -> Floats:
             bound[cells] = _root(h, m, math.log(tail)) * (1 - ALLOWANCE)
     found: Floats = bound[place.reshape(hits.shape)]
     return found
+
+
+@lru_cache(maxsize=4096)
+def lower_bound(hits: int, misses: int, tail: float) -> float:
+    """The same bound of one cell. It is kept, because groups of equal sizes ask for the same."""
+    return float(clopper_pearson(np.array([hits]), np.array([misses]), tail)[0])
 
 
 def _root(h: Floats, m: Floats, log_tail: float) -> Floats:

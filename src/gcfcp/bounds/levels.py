@@ -35,7 +35,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gcfcp.arrays import Bools, Floats, Ints
-from gcfcp.bounds.beta import clopper_pearson
+from gcfcp.bounds.beta import lower_bound
 
 _ROUNDING = 1e-9  # A bet must exceed what is needed by this part, far above rounding errors.
 
@@ -84,10 +84,10 @@ def _exactly(hits: Ints, misses: Ints, alpha: float, tail: float, certain: bool)
     low, high = 0, len(hits)
     while low < high:
         middle = (low + high) // 2
-        h, m = hits[middle : middle + 1], misses[middle : middle + 1]
-        enough = clopper_pearson(h, m, tail)[0] >= 1 - alpha
+        h, m = int(hits[middle]), int(misses[middle])
+        enough = lower_bound(h, m, tail) >= 1 - alpha
         if certain:  # Hoeffding's theorem begins one record above the mean.
-            enough = enough and h[0] >= (h[0] + m[0]) * (1 - alpha) + 1
+            enough = enough and h >= (h + m) * (1 - alpha) + 1
         low, high = (low, middle) if enough else (middle + 1, high)
     return np.arange(len(hits)) >= low
 

@@ -110,7 +110,7 @@ def add(
     if ordered[0].grid is None:
         raise GCFCPError(
             f"{ordered[0].client} has no grid, and only counts on a public grid add up: summarise "
-            "with grid=gcfcp.Grid..., or use gcfcp.merge"
+            "with a grid, or use merge in the place of add"
         )
     if len(ordered) == 1 and client in (None, ordered[0].client):
         return ordered[0]

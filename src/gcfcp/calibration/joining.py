@@ -102,7 +102,8 @@ def _given(parts: Any, names: Sequence[str] | None) -> tuple[list[ClientSummary]
     called = [f"part {i + 1}" for i in range(len(given))] if names is None else list(names)
     if len(called) != len(given):
         raise GCFCPError(
-            f"there are {len(called)} names for {len(given)} parts: give one for each part"
+            f"names has {checks.counted(len(called), 'entry', 'entries')} for "
+            f"{checks.counted(len(given), 'part')}: give one for each part"
         )
     return given, called
 
@@ -113,14 +114,14 @@ def _refuse_unfit(parts: Sequence[ClientSummary], names: Sequence[str], client: 
     for part, name in zip(parts, names, strict=True):
         if part.is_aggregate:
             raise GCFCPError(
-                f"{name} is the summary of {len(part.members)} clients, and not a part of one "
-                "site: use gcfcp.merge or gcfcp.add for several clients"
+                f"{name} is the summary of {checks.counted(len(part.members), 'client')}, and not "
+                "a part of one site: use merge or add for several clients, and not join"
             )
         if part.client != client:
             raise GCFCPError(
                 f"{name} is of client {part.client!r}, and not of {client!r}: the parts of a site "
-                "carry its name; summarise this part with that name, or use gcfcp.merge if it "
-                "belongs to another site"
+                "carry its name; summarise this part with that name, or use merge and not join if "
+                "it belongs to another site"
             )
         if part.min_count > 1:
             raise GCFCPError(
@@ -149,8 +150,9 @@ def _refuse_repeated(parts: Sequence[ClientSummary], names: Sequence[str]) -> No
         same = found.setdefault(part.source.encode(), i)
         if first != i or (same != i and _chance(part) < math.log(SAME_BY_CHANCE)):
             raise GCFCPError(
-                f"{names[min(first, same)]} and {names[i]} hold the same {part.n:,} records, which "
-                "would count twice: leave one of them out"
+                f"{names[min(first, same)]} and {names[i]} hold the same "
+                f"{checks.counted(part.n, 'record')}, which would count twice: leave one of them "
+                "out"
             )
         if same != i:
             warnings.warn(

@@ -153,10 +153,10 @@ def least(enough: Callable[[int], bool], most: int = _MOST) -> int | None:
 
     If a number is enough, so is every larger one.
     """
+    if not enough(most):
+        return None
     high = 1
     while not enough(high):
-        if high == most:
-            return None
         high = min(2 * high, most)
     low = high // 2
     while high - low > 1:

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import gcfcp
-from gcfcp import codec, report
+from gcfcp import checks, codec, report
 from gcfcp.audit import Audit, AuditReport
 from gcfcp.calibration import Calibration, Mixture
 from gcfcp.calibration import mixture as mixtures
@@ -149,7 +149,8 @@ class _Round:
         self._report(predictor, calibration, audit)
         self.write_record(None)
         path = self.store.directory / "predictor.json"
-        self.say(f"{len(self._answered())} clients were calibrated; the predictor is {path}")
+        made = checks.counted(len(self._answered()), "client was", "clients were")
+        self.say(f"{made} calibrated; the predictor is {path}")
         return Result(calibration, predictor, missing, audit, self.record(None))
 
     # --- gathering
@@ -167,7 +168,8 @@ class _Round:
                 continue  # This client is asked again.
             done[name] = outcome
         if done:
-            self.say(f"{len(done)} clients answered in an earlier run and are not asked again")
+            kept = checks.counted(len(done), "client")
+            self.say(f"{kept} answered in an earlier run, and nobody is asked twice")
         self.say(f"asking for summaries; the deadline is in {self.terms.deadline:g} s")
         exchange = Exchange(
             self.carrier,
@@ -286,18 +288,19 @@ class _Round:
 
     def _check_quorum(self, missing: tuple[str, ...]) -> None:
         """Raise a GCFCPError if the terms do not allow going on without the missing clients."""
-        answered = len(self._answered())
+        number = len(self._answered())
+        answered = f"{checks.counted(number, 'client')} answered"
         remedy = "run again to ask only those that are missing"
         if self.cause:
             remedy = f"{self.cause}: {remedy}"
-        if answered < self.terms.min_clients:
+        if number < self.terms.min_clients:
             raise GCFCPError(
-                f"{answered} clients answered, but min_clients is {self.terms.min_clients}; "
+                f"{answered}, but min_clients is {self.terms.min_clients}; "
                 f"missing: {_listed(missing)}: {remedy}"
             )
         if missing and self.terms.missing == "fail":
             raise GCFCPError(
-                f"{answered} clients answered, and some are missing: {_listed(missing)}: {remedy}, "
+                f"{answered}, and some are missing: {_listed(missing)}: {remedy}, "
                 'or set missing = "present" to go on with those that answered'
             )
 
@@ -313,7 +316,7 @@ class _Round:
         if missing:
             self._note(
                 f"this is calibrated without {_listed(missing)}; the mixture is that of the "
-                f"{len(self._answered())} clients that answered"
+                f"{checks.counted(len(self._answered()), 'client')} that answered"
             )
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", GCFCPWarning)

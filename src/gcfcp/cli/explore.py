@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gcfcp.checks import counted
 from gcfcp.cli import console, inputs
 from gcfcp.cli.options import (
     AggregateNames,
@@ -102,7 +103,8 @@ def explore(
     from gcfcp.report import render_explorer
 
     inputs.check_output(output, force, as_json)
-    warn_of_alpha(alpha)
+    asked = alphas_of(alphas)
+    warn_of_alpha(max(alpha, *asked))
     loaded = inputs.load_summaries(summaries, known_keys, aggregate, round, skip_bad)
     with console.progress("calibrating", "settings") as advance:
         explored = gcfcp.explore(
@@ -110,7 +112,7 @@ def explore(
             alpha,
             loaded.mixture(mixture),
             merge.value,
-            alphas=alphas_of(alphas),
+            alphas=asked,
             clients=sites_of(site, no_sites),
             within=seconds,
             progress=advance,
@@ -172,8 +174,8 @@ def _show(explored: Exploration) -> None:
     """Say what was computed, what was left out, and what the page is not for."""
     every = [setting for column in explored.settings for setting in column]
     console.note(
-        f"{len(every):,} settings were calibrated: {len(explored.alphas):,} alphas at "
-        f"{len(explored.stops):,} mixture{'s' * (len(explored.stops) != 1)}"
+        f"{counted(len(every), 'setting was', 'settings were')} calibrated: "
+        f"{counted(len(explored.alphas), 'alpha')} at {counted(len(explored.stops), 'mixture')}"
     )
     for line in (*explored.notes, *explored.left_out):
         console.note(line)

@@ -11,13 +11,14 @@ import glob
 import os
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from gcfcp.checks import counted
 from gcfcp.cli import console, waiting
 from gcfcp.errors import GCFCPError
 
@@ -143,7 +144,8 @@ class Gathered:
     def end(self) -> None:
         """End with the exit code that says whether files were left out."""
         if self.left_out:
-            console.note(f"{len(self.left_out)} files were left out; the exit code is {LEFT_OUT}")
+            files = counted(len(self.left_out), "file was", "files were")
+            console.note(f"{files} left out; the exit code is {LEFT_OUT}")
             raise typer.Exit(LEFT_OUT)
 
 
@@ -186,7 +188,8 @@ def load_summaries(
         console.note(f"left out: {line}")
     kept = [good[i] for i in used]
     if not kept:
-        raise GCFCPError(f"none of the {len(paths)} files can be used")
+        raise GCFCPError(f"none of {counted(len(paths), 'file')} can be used")
+    _note_repeated(kept)
     names = {path for path, _ in kept}
     return Gathered([s for _, s in kept], allowed, tuple(p for p in paths if p not in names))
 
@@ -262,16 +265,24 @@ def _verifier(known_keys: str | None) -> Callable[[bytes, str, str], None]:
 def _check_alike(paths: Sequence[str], found: Sequence[Any], kind: Any) -> None:
     """Refuse files that do not fit together, and name all of them.
 
-    The library would stop at the first misfit and name the client, not the file. A file that
-    repeats another one is counted once, and a note says so.
+    The library would stop at the first misfit and name the client, not the file.
     """
     from gcfcp.calibration import misfits
 
     _fail_all(list(misfits(found, [name_of(path) for path in paths], kind)), len(paths))
+    _note_repeated(zip(paths, found, strict=True))
+
+
+def _note_repeated(given: Iterable[tuple[str, Any]]) -> None:
+    """Say which files repeat another one, because such a file is counted once."""
     owner: dict[str, str] = {}
-    for path, one in zip(paths, found, strict=True):
-        if owner.setdefault(one.client, path) != path:
-            console.note(f"{path} holds the same as {owner[one.client]}, so it is counted once")
+    for path, one in given:
+        first = owner.get(one.client)
+        if first == path:
+            console.note(f"{path} is given twice, and is counted once")
+        elif first is not None:
+            console.note(f"{path} holds the same as {first}, so it is counted once")
+        owner.setdefault(one.client, path)
 
 
 def baselines(given: Sequence[str]) -> dict[str, list[str]]:

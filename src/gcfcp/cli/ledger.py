@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gcfcp.checks import counted
 from gcfcp.cli import console
 from gcfcp.cli.options import Json, app
 from gcfcp.errors import GCFCPError
@@ -47,7 +48,8 @@ def ledger(
     if as_json:
         console.show_json(values)
         return
-    console.lines(f"{found.directory}: {len(values['entries'])} answers are kept")
+    kept = counted(len(values["entries"]), "answer is", "answers are")
+    console.lines(f"{found.directory}: {kept} kept")
     if values["entries"]:
         console.table(
             ["data set", "answer", "to", "first", "last", "times", "bytes"],

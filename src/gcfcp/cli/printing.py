@@ -123,8 +123,9 @@ def show_shape(shape: Shape, data: bytes, as_json: bool) -> None:
         return
     console.lines(
         f"{len(data):,} bytes: shape {shape.fingerprint[:8]}.., one rounded number for each of "
-        f"{len(shape.groups)} groups, fitted to the scores of {len(shape.sources)} summaries; a "
-        "summary among them cannot be calibrated with it"
+        f"{checks.counted(len(shape.groups), 'group')}, fitted to the scores of "
+        f"{checks.counted(len(shape.sources), 'summary', 'summaries')}; a summary among them "
+        "cannot be calibrated with it"
     )
     console.table(
         ["group", "coefficient"],
@@ -204,8 +205,9 @@ def show_audit(found: Audit, as_json: bool) -> None:
     if as_json:
         console.show_json({"kind": "audit", **values, "bytes": len(found.to_bytes())})
         return
+    records = checks.counted(found.n, "record")
     console.lines(
-        f"{found.client}: {len(found.to_bytes()):,} bytes of counts for {found.n:,} records "
+        f"{found.client}: {len(found.to_bytes()):,} bytes of counts for {records} "
         f"{counted_in(found)}"
     )
     if found.round is not None or found.date is not None:
@@ -236,15 +238,17 @@ def show_audit(found: Audit, as_json: bool) -> None:
 
 def counted_in(found: Audit) -> str:
     """What an audit counts, and what it leaves open."""
+    groups = checks.counted(len(found.groups), "group")
     if found.told is not None:
         told = int((~found.suppressed).sum())
         return (
-            f"in {len(found.groups)} groups; both numbers of {told} of them are exact, and of the "
-            f"others no cell of fewer than {found.min_count} covered or missed records is told"
+            f"in {groups}; both numbers of {told} of them are exact, and of the others no cell of "
+            f"fewer than {found.min_count} covered or missed records is told"
         )
     return (
-        f"in {len(found.groups)} groups and {len(found.atom_total)} atoms; "
-        f"{int(found.suppressed.sum())} groups and {found.suppressed_atoms} atoms are suppressed "
+        f"in {groups} and {checks.counted(len(found.atom_total), 'atom')}; "
+        f"{checks.counted(int(found.suppressed.sum()), 'group')} and "
+        f"{checks.counted(found.suppressed_atoms, 'atom')} are suppressed "
         f"(min_count is {found.min_count})"
     )
 
@@ -261,7 +265,7 @@ def show_predictor(predictor: Predictor, data: bytes, as_json: bool) -> None:
     console.lines(
         f"{values['bytes']:,} bytes: score {values['score']}, alpha {values['alpha']:g}, "
         f"rule {values['rule']}, "
-        + ("by group" if predictor.by == "group" else f"{values['atoms']} atoms")
+        + ("by group" if predictor.by == "group" else checks.counted(values["atoms"], "atom"))
     )
     told = predictor.disclosure
     console.lines(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gcfcp.checks import counted, doubt_about_alpha
 from gcfcp.cli import console, inputs, printing
 from gcfcp.cli.options import (
     AggregateNames,
@@ -538,18 +539,14 @@ def verify(
         return
     for one in found:
         when = "".join(f", {what} {one[what]}" for what in ("round", "date") if one[what])
-        console.lines(
-            f"{one['file']}: {one['kind']} of {one['n']:,} records{when}, signed by {one['client']}"
-        )
+        what = f"{one['kind']} of {counted(one['n'], 'record')}{when}"
+        console.lines(f"{one['file']}: {what}, signed by {one['client']}")
 
 
 def warn_of_alpha(alpha: float) -> None:
     """Say so if alpha looks like the coverage that somebody wants."""
-    if 0.5 < alpha < 1:
-        console.note(
-            f"warning: alpha={alpha:g} lets {alpha:.3g} of the outcomes be missed: did you mean "
-            f"{1 - alpha:.3g}?"
-        )
+    if doubt := doubt_about_alpha(alpha):
+        console.note(f"warning: {doubt}")
 
 
 def _most_atoms(given: int | None) -> int:

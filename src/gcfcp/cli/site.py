@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gcfcp.checks import counted
 from gcfcp.cli import console, inputs, printing
 from gcfcp.cli.options import (
     Cells,
@@ -196,7 +197,9 @@ def summarize(
     for part in parts:
         inputs.write(str(shape_part), part.to_bytes(), force)
         if not as_json:
-            console.note(f"{shape_part} has {part.n:,} records to make a shape of, by atom")
+            console.note(
+                f"{shape_part} has {counted(part.n, 'record')} to make a shape of, by atom"
+            )
     values = {"score": summary.score, **asdict(summary.disclosure)}
     text = f"score {summary.score}; {summary.disclosure}"
     _finish(output, summary.to_bytes(), force, as_json, rows, values, text)
@@ -308,7 +311,8 @@ def join(
     if as_json:
         console.show_json({"file": output, "parts": len(parts), **asdict(made.disclosure)})
         return
-    for line in f"{len(parts)} parts with {made.n:,} records; {made.disclosure}".splitlines():
+    joined = f"{counted(len(parts), 'part')} with {counted(made.n, 'record')}"
+    for line in f"{joined}; {made.disclosure}".splitlines():
         console.note(line)
 
 
@@ -427,7 +431,8 @@ def predict(
         console.show_json({"file": output, "rows": rows.read, "dropped": rows.dropped})
     else:
         dropped = f"; {rows.dropped:,} had a missing value and were dropped" if rows.dropped else ""
-        console.note(f"{rows.used:,} rows written to {inputs.name_of(output, 'output')}{dropped}")
+        written = f"{counted(rows.used, 'row')} written to {inputs.name_of(output, 'output')}"
+        console.note(f"{written}{dropped}")
 
 
 @app.command(
@@ -479,7 +484,8 @@ def audit(
             date=date,
         )
         _warn_of_unmatched(table, loaded.groups, rows)
-    text = f"{client}: {found.n:,} records were counted {printing.counted_in(found)}"
+    records = counted(found.n, "record was", "records were")
+    text = f"{client}: {records} counted {printing.counted_in(found)}"
     values = printing.audit_values(found)
     _finish(output, found.to_bytes(), force, as_json, rows, values, text)
 

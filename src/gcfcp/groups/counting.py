@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gcfcp import checks
 from gcfcp.arrays import Bools, Ints
 from gcfcp.groups.atoms import find_atoms
 
@@ -59,12 +60,12 @@ class GroupCounts:
             for name, n, share, other in rows
         ]
         notes = [
-            f"  {g.group}: a missing value leaves it open for {g.missing:,} records"
+            f"  {g.group}: a missing value leaves it open for {checks.counted(g.missing, 'record')}"
             for g in self.groups
             if g.missing
         ]
         none = f"; {self.uncovered:,} belong to no group" if self.uncovered else ""
-        head = f"{self.n:,} records{none} (for this site's own eyes)"
+        head = f"{checks.counted(self.n, 'record')}{none} (for this site's own eyes)"
         return "\n".join([head, *table, *notes, *(f"  {text}" for text in self.unmatched)])
 
     def _largest_overlap(self, place: int) -> str:

@@ -22,7 +22,8 @@ def evaluate(frame: pl.DataFrame, name: str, expr: pl.Expr, condition: str | Non
         # A constant such as TRUE gives one value, which NumPy later repeats for all rows.
         column = frame.select(expr.alias("member")).to_series()
     except pl.exceptions.PolarsError as error:
-        raise GCFCPError(f"group {name!r}: {first_line(error)}{_texts(frame, expr)}") from None
+        why = _misfit(frame, expr, condition or name)
+        raise GCFCPError(f"group {name!r}: {why} (polars says: {first_line(error)})") from None
     except (Exception, pl.exceptions.PanicException) as error:
         # A panic of polars derives from BaseException, and is a defect of polars. polars has
         # then printed lines of its own.
@@ -41,14 +42,27 @@ def evaluate(frame: pl.DataFrame, name: str, expr: pl.Expr, condition: str | Non
     raise GCFCPError(f"group {name!r}: {what} is {column.dtype}, not Boolean")
 
 
-def _texts(frame: pl.DataFrame, expr: pl.Expr) -> str:
-    """Which columns of a condition hold texts, with the first that is no number; "" if none do."""
+def _misfit(frame: pl.DataFrame, expr: pl.Expr, condition: str) -> str:
+    """Why a condition cannot be evaluated: what its columns hold, and what it may ask of them."""
+    columns = dict.fromkeys(expr.meta.root_names())
+    if not columns:
+        return f"{condition!r:.100} compares what cannot be compared: correct it"
+    held = {column: _held(frame[column]) for column in columns}
+    what = " and ".join(f"column {column!r}, which holds {one[0]}" for column, one in held.items())
+    remedies = dict.fromkeys(one[1] for one in held.values())
+    return f"{condition!r:.100} does not fit {what}: {', and '.join(remedies)}"
+
+
+def _held(values: pl.Series) -> tuple[str, str]:
+    """What a column holds, and how a condition can ask about it."""
     import polars as pl
 
-    found = []
-    for column in dict.fromkeys(expr.meta.root_names()):
-        values = frame[column]
-        if values.dtype == pl.String:
-            odd = values.filter(values.cast(pl.Float64, strict=False).is_null()).drop_nulls()
-            found += [f"column {column!r} holds the text {odd[0]!r:.60}"] if len(odd) else []
-    return f"; {' and '.join(found)}" if found else ""
+    if values.dtype == pl.String:
+        odd = values.filter(values.cast(pl.Float64, strict=False).is_null()).drop_nulls()
+        held = f"the text {odd[0]!r:.60}" if len(odd) else "numbers that are stored as text"
+        return held, "compare it with text in quotes, or correct it if it has to hold numbers"
+    if values.dtype.is_numeric():
+        return "numbers", "compare it with numbers without quotes"
+    if values.dtype.is_temporal():
+        return "dates or times", "compare it with one such as DATE '2026-11-17'"
+    return f"{values.dtype}", "ask what this type allows"

@@ -281,6 +281,7 @@ def from_text(text: str | bytes, name: str) -> Saved:
 
     If it is not a valid predictor, a GCFCPError says what is wrong with `name`.
     """
+    codec.refuse_other(text, name, "a predictor")
     _refuse_dense(text, name)
     try:
         data = codec.from_json(text)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gcfcp import codec
+from gcfcp import checks, codec
 
 DASH = "–"  # What stands where a number is not known.
 
@@ -90,9 +90,8 @@ def rounded(alpha: float, up: bool) -> Callable[[float], str]:
     return form
 
 
-def counted(n: float, noun: str, plural: str | None = None) -> str:
-    """A number with its noun: "1 client", "5 clients"."""
-    return f"{whole(n)} {noun if n == 1 else plural or noun + 's'}"
+counted = checks.counted
+"""A number with its noun: "1 client", "5 clients"."""
 
 
 def listed(names: Sequence[str], limit: int = 3) -> str:

@@ -15,6 +15,7 @@ has not seen them. `calibration_.guarantee` says for each group what is proved.
 
 from __future__ import annotations
 
+import warnings
 from os import PathLike
 from typing import Any, Self
 
@@ -28,9 +29,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import column_or_1d
 
 import gcfcp
-from gcfcp import scores
+from gcfcp import checks, scores
 from gcfcp.arrays import Bools, Floats
-from gcfcp.errors import GCFCPError
+from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import Groups
 from gcfcp.prediction import Predictor
 from gcfcp.sklearn.models import (
@@ -128,6 +129,8 @@ class _Conformal(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 "a predictor was given, so there is nothing to calibrate: leave predictor= out to "
                 "calibrate here"
             )
+        if doubt := checks.doubt_about_alpha(self.alpha):
+            warnings.warn(doubt, GCFCPWarning, stacklevel=2)
         model = self._fitted()
         score = resolved(self.conformity_score, model)
         if gives_sets(score, model) != isinstance(self, ClassifierMixin):

@@ -439,8 +439,9 @@ class Making:
                 number = int(inside.sum() if counts is None else counts[inside].sum())
                 first = f", the first in row {int(inside.argmax()) + 1}" if counts is None else ""
                 raise GCFCPError(
-                    f"{number} records belong to group {name!r}, which was declared absent{first}: "
-                    "correct these records, or do not declare the group absent"
+                    f"{checks.counted(number, 'record belongs', 'records belong')} to group "
+                    f"{name!r}, which was declared absent{first}: correct these records, or do "
+                    "not declare the group absent"
                 )
 
     def refuse_holdout(self) -> None:
@@ -456,8 +457,9 @@ class Making:
         outside = self.groups.everyone & ~membership.all(axis=0)
         if outside.any():
             g = int(outside.argmax())
+            number = int((~membership[:, g]).sum())
             raise GCFCPError(
-                f"{int((~membership[:, g]).sum())} records do not belong to group "
+                f"{checks.counted(number, 'record does', 'records do')} not belong to group "
                 f"{self.groups.names[g]!r}, whose condition is TRUE: correct the membership"
             )
 
@@ -473,9 +475,9 @@ class Making:
             name, _ = known_scores.describe(self.score)
             first = int(beyond.argmax())
             raise GCFCPError(
-                f"{int(beyond.sum())} scores are not from {low:g} to {high:g}, as all scores of "
-                f"{name!r} are: the first is {values[first]:g} in row {first + 1}; correct how "
-                "scores are computed, or name another score"
+                f"{checks.counted(int(beyond.sum()), 'score is', 'scores are')} not from {low:g} "
+                f"to {high:g}, as all scores of {name!r} are: the first is {values[first]:g} "
+                f"in row {first + 1}; correct how scores are computed, or name another score"
             )
 
     def _known_score(self) -> Any:

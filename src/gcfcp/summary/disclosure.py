@@ -10,6 +10,7 @@ import numpy as np
 
 from gcfcp import checks
 from gcfcp import scores as known_scores
+from gcfcp.checks import counted
 from gcfcp.digest import ROUNDED_ZERO, is_rounded
 from gcfcp.errors import GCFCPError
 
@@ -49,13 +50,13 @@ class Disclosure:
         if self.epsilon is not None:
             return self._noisy(raw)
         shown = (
-            f"{self.atoms:,} {self.by}s are described, the smallest of {self.smallest_atom:,} "
-            "records"
+            f"{counted(self.atoms, f'{self.by} is', f'{self.by}s are')} described, the smallest of "
+            f"{counted(self.smallest_atom, 'record')}"
             if self.atoms
             else f"no {self.by} is described"
         )
         return (
-            f"{self.client}: {self.bytes:,} bytes leave for {self.records:,} records "
+            f"{self.client}: {self.bytes:,} bytes leave for {counted(self.records, 'record')} "
             f"({raw:,} bytes of scores stay)\n"
             f"  {shown}\n"
             f"  {self._values()}\n"
@@ -65,7 +66,7 @@ class Disclosure:
     def _noisy(self, raw: int) -> str:
         """The sentences about a summary with noise."""
         return (
-            f"{self.client}: {self.bytes:,} bytes leave for {self.records:,} records "
+            f"{self.client}: {self.bytes:,} bytes leave for {counted(self.records, 'record')} "
             f"({raw:,} bytes of scores stay)\n"
             f"  {self.centroids:,} counts, one for each cell of the public grid "
             f"{str(self.grid)[:8]}.. and each of {self.atoms:,} {self.by}s that are possible, "
@@ -84,10 +85,11 @@ class Disclosure:
                 f"{self.centroids:,} cells of the public grid {self.grid[:8]}.. hold records, the "
                 f"smallest {self.smallest_centroid:,}; no score is told, only in which cell it lies"
             )
-        exact = f"{self.exact_scores:,} hold" if self.exact_scores else "none holds"
+        exact = counted(self.exact_scores, "holds", "hold") if self.exact_scores else "none holds"
         return (
-            f"{self.centroids:,} centroids, the smallest of {self.smallest_centroid:,} records; "
-            f"{exact} a record's exact score{self._rounding()}"
+            f"{counted(self.centroids, 'centroid')}, the smallest of "
+            f"{counted(self.smallest_centroid, 'record')}; {exact} a record's exact score"
+            f"{self._rounding()}"
         )
 
     def _rounding(self) -> str:
@@ -102,16 +104,18 @@ class Disclosure:
     def _withheld(self) -> str:
         """What is not described, and what is told of it."""
         if self.by == "atom":
-            what = "are in atoms below it and count as scores of +inf"
-            if self.min_count > 1 and self.suppressed:
-                what = (
-                    "count as scores of +inf: those in atoms below it, and others that hide how "
-                    "many these are"
-                )
-            return (
-                f"min_count is {self.min_count}; {self.suppressed:,} records {what}\n"
-                f"  {self.uncovered:,} records belong to no group"
+            what = counted(
+                self.suppressed,
+                "record is in an atom below it and counts as a score of +inf",
+                "records are in atoms below it and count as scores of +inf",
             )
+            if self.min_count > 1 and self.suppressed:
+                what = counted(
+                    self.suppressed, "record counts as a score", "records count as scores"
+                )
+                what += " of +inf: those in atoms below it, and others that hide how many these are"
+            outside = counted(self.uncovered, "record belongs", "records belong")
+            return f"min_count is {self.min_count}; {what}\n  {outside} to no group"
         text = f"min_count is {self.min_count}; "
         if self.hidden:
             text += (

@@ -154,8 +154,9 @@ def _warn_of_uncovered(count: int) -> None:
     """Warn if rows belong to no group."""
     if count:
         warnings.warn(
-            f"{count} rows belong to no group: nothing is promised for them and their "
-            "threshold is +inf; Groups.with_all() adds a group that everyone belongs to",
+            f"{checks.counted(count, 'row belongs', 'rows belong')} to no group: nothing is "
+            "promised there, and the threshold is +inf; Groups.with_all() adds a group that "
+            "everyone belongs to",
             GCFCPWarning,
             stacklevel=4,
         )

@@ -178,7 +178,8 @@ def compress(
     delta = checks.delta(delta)
     representative = checks.representative(representative)
     min_count = least_weight(min_count)
-    refuse_above(sample.values[-1], checked_limit(limit))
+    limit = checked_limit(limit)
+    refuse_above(sample.values[-1], limit)
     clusters = _clusters(sample, delta)
     if min_count > 1:
         clusters = Clusters.at(sample, _joined_ends(sample, clusters.ends, min_count))

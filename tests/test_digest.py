@@ -632,6 +632,22 @@ def test_a_digest_is_a_value() -> None:
     assert repr(d) == "TDigest(2 clusters, total=4, delta=10, representative='mean', error=0)"
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [50, 500])
+def test_a_digest_shares_no_memory_with_its_values(size: int, kind: Any) -> None:
+    given = np.random.default_rng(size).gamma(2.0, 1.0, size)
+    given.sort()
+    made = {
+        "from_values": TDigest.from_values(given, representative=kind),
+        "from_sorted": TDigest.from_sorted(given, representative=kind),
+        "of_cells": TDigest.of_cells([given], representative=kind)[0],
+    }
+    before = {name: d.means.copy() for name, d in made.items()}
+    given[:] = -1.0  # The caller's array is still the caller's.
+    for name, d in made.items():
+        assert np.array_equal(d.means, before[name]), name
+
+
 def test_arguments_are_untouched() -> None:
     values = np.array([3.0, 1.0, 2.0])
     weights = np.array([1.0, 2.0, 3.0])

@@ -493,6 +493,21 @@ def test_limit_stops_the_rounding() -> None:
     assert (d.means.tolist(), d.error) == ([1.0], 0.0)
 
 
+@pytest.mark.parametrize("limit", [Fraction(3, 2), np.float32(1.5), np.float64(1.5)])
+def test_a_limit_of_any_type_is_the_same_number(limit: Any) -> None:
+    values = np.append(np.zeros(5), np.full(5, 1.5))
+    d = TDigest.from_values(values, representative="upper", min_count=5, limit=limit)
+    assert d.means.dtype == np.float64
+    assert d == TDigest.from_values(values, representative="upper", min_count=5, limit=1.5)
+
+
+def test_a_limit_of_a_short_float_is_the_number_that_it_prints() -> None:
+    # np.float32(0.1) is a little above 0.1, and as a limit it means 0.1.
+    values, limit = np.full(5, 0.1), np.float32(0.1)
+    d = TDigest.from_values(values, representative="upper", min_count=5, limit=limit)
+    assert d.means.tolist() == [0.1]
+
+
 def test_equal_after_rounding_are_combined() -> None:
     values = 1 + np.arange(1000) * 1e-9
     d = TDigest.from_values(values, representative="upper", min_count=2)
@@ -615,6 +630,22 @@ def test_a_digest_is_a_value() -> None:
     assert d != "digest"
     assert len(d) == 2
     assert repr(d) == "TDigest(2 clusters, total=4, delta=10, representative='mean', error=0)"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [50, 500])
+def test_a_digest_shares_no_memory_with_its_values(size: int, kind: Any) -> None:
+    given = np.random.default_rng(size).gamma(2.0, 1.0, size)
+    given.sort()
+    made = {
+        "from_values": TDigest.from_values(given, representative=kind),
+        "from_sorted": TDigest.from_sorted(given, representative=kind),
+        "of_cells": TDigest.of_cells([given], representative=kind)[0],
+    }
+    before = {name: d.means.copy() for name, d in made.items()}
+    given[:] = -1.0  # The caller's array is still the caller's.
+    for name, d in made.items():
+        assert np.array_equal(d.means, before[name]), name
 
 
 def test_arguments_are_untouched() -> None:

@@ -32,7 +32,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gcfcp.errors import GCFCPError
@@ -230,7 +230,8 @@ def _indented(value: Any, line: str) -> str:
     """json.dumps(value, indent=1), in a quarter of the time.
 
     Python writes JSON with indents in Python, and without them in C. So each object or list that
-    holds no other is written in C, with the line break and its indent in every separator.
+    holds no other is written in C, with the line break and its indent in every separator. A list of
+    such objects is written in C as a whole.
 
     line: The line break and the indent before the end of the value.
     """
@@ -238,16 +239,34 @@ def _indented(value: Any, line: str) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     deeper = line + " "
     inside = list(value.values()) if isinstance(value, dict) else value
-    if not any(isinstance(inner, dict | list) for inner in inside):
-        separators = ("," + deeper, ": ")
-        flat = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=separators)
+    if _is_flat(inside):
+        flat = _separated(value, deeper)
         return f"{flat[0]}{deeper}{flat[1:-1]}{line}{flat[-1]}"
+    if isinstance(value, list) and all(
+        type(inner) is dict and inner and _is_flat(inner.values()) for inner in value
+    ):
+        # No text in JSON has a line break, so that braces around one stand between two objects.
+        deepest = deeper + " "
+        start, end = "{" + deepest, deeper + "}"
+        between = _separated(value, deepest).replace(f"}},{deepest}{{", f"{end},{deeper}{start}")
+        return f"[{deeper}{start}{between[2:-2]}{end}{line}]"
     written = [_indented(inner, deeper) for inner in inside]
     if isinstance(value, dict):
         keys = (json.dumps(key, ensure_ascii=False) for key in value)
         entries = (f"{key}: {text}" for key, text in zip(keys, written, strict=True))
         return "{" + deeper + ("," + deeper).join(entries) + line + "}"
     return "[" + deeper + ("," + deeper).join(written) + line + "]"
+
+
+def _is_flat(inside: Iterable[Any]) -> bool:
+    """Whether these plain values hold no object and no list."""
+    return {dict, list}.isdisjoint(map(type, inside))
+
+
+def _separated(value: Any, line: str) -> str:
+    """The JSON of the value with `line` after each comma."""
+    separators = ("," + line, ": ")
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=separators)
 
 
 def plain(value: Any) -> Any:
@@ -258,8 +277,14 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):
-        return {str(key): plain(inner) for key, inner in value.items()}
+        return {
+            str(key): inner if type(inner) in _PLAIN else plain(inner)
+            for key, inner in value.items()
+        }
     return [plain(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+_PLAIN = frozenset([str, int, bool, type(None)])  # The types whose values JSON has.
 
 
 def number(value: Any) -> float | None:

@@ -67,6 +67,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,7 @@ from gcfcp import checks
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.calibration import mixture as mixtures
 from gcfcp.calibration.admission import Admission, LargestShare, largest_shares
-from gcfcp.calibration.clients import in_order, refuse_shape_parts, shape_of
+from gcfcp.calibration.clients import in_order, refuse_shape_parts, shape_of, twins
 from gcfcp.calibration.confidence import exact_groups, finite_with_confidence
 from gcfcp.calibration.correction import (
     CORRECTIONS,
@@ -296,6 +297,11 @@ class Problem:
     def inner_alpha(self) -> Fraction:
         """The alpha at which the theorem is used: alpha' with noise, and alpha itself without."""
         return self.alpha if self.noise is None else self.noise.alpha
+
+    @cached_property
+    def twins(self) -> tuple[tuple[str, ...], ...]:
+        """The names under which the same values and counts were sent, for each such content."""
+        return twins(self.summaries)
 
     @property
     def largest_shares(self) -> tuple[LargestShare, ...]:

@@ -67,7 +67,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -173,40 +174,51 @@ def screen_pool(
         return tuple(Screening(s.client, 0, (), 0, 0.0, 0.0, False, level) for s in ordered)
     # How many clients have the atom of each cell. A cell is one atom at one client.
     sharing = np.bincount(pool.cell_atom, minlength=len(pool.membership))[pool.cell_atom]
-    distance = _distances(pool, sharing)
+    distance = _distances(pool, np.concatenate([s.counts for s in ordered]), sharing)
     withheld = np.array([s.suppressed for s in ordered])[pool.cell_client]
     certain = _certain(pool, sharing, distance, level / 2, withheld)
     composition = _Composition.of(ordered, level / 2)
-    groups = ordered[0].groups
-    first = np.searchsorted(pool.cell_client, np.arange(len(ordered) + 1)).tolist()
-    found = []
-    for k, summary in enumerate(ordered):
-        one = Screening(summary.client, 0, (), 0, 0.0, 0.0, False, level)
-        own = first[k] + np.flatnonzero(sharing[first[k] : first[k + 1]] > 1)
-        if len(own):
-            worst = int(own[np.argmax(certain[own])])
-            one = replace(
-                one,
-                atoms=len(own),
-                groups=groups.names_of(pool.membership[pool.cell_atom[worst]]),
-                records=int(pool.cell_counts[worst]),
-                distance=float(distance[worst]),
-                certain=float(certain[worst]),
-                odd_scores=bool(certain[worst] > tolerance),
-            )
-        g = int(np.argmax(composition.times[k])) if composition.times.size else 0
-        if composition.times.size and composition.times[k, g] > 0:
-            times = float(composition.times[k, g])
-            one = replace(
-                one,
-                group=groups.names[g],
-                share=float(composition.share[k, g]),
-                others=float(composition.others[k, g]),
-                times=times,
-                odd_composition=times > ratio,
-            )
-        found.append(replace(one, flagged=one.odd_scores or one.odd_composition))
-    return tuple(found)
+    scores = _scores(ordered, pool, sharing > 1, distance, certain, tolerance)
+    shares = composition.found(ordered[0].groups.names, ratio)
+    return tuple(
+        Screening(
+            client=summary.client,
+            flagged=by_score["odd_scores"] or by_share["odd_composition"],
+            level=level,
+            **by_score,
+            **by_share,
+        )
+        for summary, by_score, by_share in zip(ordered, scores, shares, strict=True)
+    )
+
+
+def _scores(
+    ordered: Sequence[ClientSummary],
+    pool: Pool,
+    comparable: Bools,
+    distance: Floats,
+    certain: Floats,
+    tolerance: float,
+) -> list[dict[str, Any]]:
+    """What the records say about the scores of each client: the atom with the most `certain`."""
+    cells = np.flatnonzero(comparable)
+    counts = np.bincount(pool.cell_client[cells], minlength=len(ordered)).tolist()
+    # The most certain cell of each client comes first, and of equal ones the first.
+    cells = cells[np.lexsort((-certain[cells], pool.cell_client[cells]))]
+    clients, first = np.unique(pool.cell_client[cells], return_index=True)
+    names = [ordered[0].groups.names_of(row) for row in pool.membership]
+    nothing = {"atoms": 0, "groups": (), "records": 0, "distance": 0.0, "certain": 0.0}
+    found: list[dict[str, Any]] = [nothing | {"odd_scores": False}] * len(ordered)
+    for k, worst in zip(clients.tolist(), cells[first].tolist(), strict=True):
+        found[k] = {
+            "atoms": counts[k],
+            "groups": names[pool.cell_atom[worst]],
+            "records": int(pool.cell_counts[worst]),
+            "distance": float(distance[worst]),
+            "certain": float(certain[worst]),
+            "odd_scores": bool(certain[worst] > tolerance),
+        }
+    return found
 
 
 @dataclass(frozen=True)
@@ -242,6 +254,27 @@ class _Composition:
         np.divide(low, certain, out=times, where=compared & (certain > 0))
         return cls(share, average, times)
 
+    def found(self, names: Sequence[str], ratio: float) -> list[dict[str, Any]]:
+        """What the records say about each client: the group with the most `times`.
+
+        - `names`: The names of the groups.
+        """
+        nothing = {"group": "", "share": 0.0, "others": 0.0, "times": 0.0, "odd_composition": False}
+        found: list[dict[str, Any]] = [nothing] * len(self.times)
+        if not self.times.size:
+            return found
+        for k, g in enumerate(self.times.argmax(axis=1).tolist()):
+            times = float(self.times[k, g])
+            if times > 0:
+                found[k] = {
+                    "group": names[g],
+                    "share": float(self.share[k, g]),
+                    "others": float(self.others[k, g]),
+                    "times": times,
+                    "odd_composition": times > ratio,
+                }
+        return found
+
 
 def _of_others(values: Floats, usable: Bools) -> Floats:
     """The sum of the values (K, G) over the usable clients other than each client, (K, G)."""
@@ -270,45 +303,63 @@ def _certain(pool: Pool, sharing: Ints, distance: Floats, level: float, withheld
     return certain
 
 
-def _distances(pool: Pool, sharing: Ints) -> Floats:
+def _distances(pool: Pool, counts: Ints, sharing: Ints) -> Floats:
     """D_k = sup |F^_k - R^_k| of every cell; 0 if no other client has the atom.
 
     Let s clients have the atom, and let T be the sum of their F^_j. Then
     F^_k - R^_k = (s F^_k - T) / (s - 1). Between two centroids of client k only T changes, and it
     rises. So the supremum is reached at a centroid of client k, or just before one.
+
+    - `counts`: How many records each centroid stands for, cell after cell.
     """
-    cells = np.repeat(np.arange(len(pool.cell_size)), pool.cell_size)  # Cell after cell.
-    cell = cells[pool.order]
-    share = pool.counts / pool.cell_counts[cell]
-    # T just before and at each centroid. Equal values of an atom are one step of T.
-    new = np.ones(len(share), dtype=bool)
-    new[1:] = (pool.atom[1:] != pool.atom[:-1]) | (pool.values[1:] != pool.values[:-1])
-    jump = np.cumsum(new) - 1
-    at = _running(np.add.reduceat(share, np.flatnonzero(new)), pool.atom[new])
-    total_at = at[jump]
-    first = np.ones(len(at), dtype=bool)
-    first[1:] = pool.atom[new][1:] != pool.atom[new][:-1]
-    total_before = np.where(first, 0.0, np.roll(at, 1))[jump]
-    # F^_k at each centroid of client k; just before the centroid it is lower by `share`.
-    shares = np.empty(len(share))
-    shares[pool.order] = share
-    own_at = _running(shares, cells)[pool.order]
-    s = sharing[cell].astype(np.float64)
-    gap = np.maximum(
-        np.abs(s * own_at - total_at), np.abs(s * (own_at - share) - total_before)
-    ) / np.maximum(s - 1, 1)
-    gaps = np.empty(len(gap))
-    gaps[pool.order] = gap
-    distance = np.maximum.reduceat(gaps, np.cumsum(pool.cell_size) - pool.cell_size)
+    starts = np.cumsum(pool.cell_size) - pool.cell_size
+    # F^_k at each centroid, cell after cell; just before the centroid it is lower by `share`.
+    share = counts / np.repeat(pool.cell_counts, pool.cell_size)
+    own = _running(share, starts)
+    total_before, total_at = _totals(pool, share[pool.order])
+    s = np.repeat(sharing.astype(np.float64), pool.cell_size)
+    gap = s * own
+    gap -= _by_cell(pool, total_at)
+    own -= share
+    own *= s
+    own -= _by_cell(pool, total_before)
+    np.maximum(np.abs(gap, out=gap), np.abs(own, out=own), out=gap)
+    distance = np.maximum.reduceat(gap, starts) / np.maximum(sharing - 1, 1)
     return np.where(sharing > 1, np.minimum(distance, 1.0), 0.0)
 
 
-def _running(values: Floats, label: Ints) -> Floats:
-    """Running sums that start again at each new label. Equal labels must stand together."""
+def _by_cell(pool: Pool, numbers: Floats) -> Floats:
+    """The numbers of the centroids (m,), cell after cell."""
+    found = np.empty_like(numbers)
+    found[pool.order] = numbers
+    return found
+
+
+def _totals(pool: Pool, share: Floats) -> tuple[Floats, Floats]:
+    """T just before and at each centroid, in the order of the pool. `share` is their F^ step.
+
+    Equal values of an atom are one step of T.
+    """
+    new_atom = np.ones(len(share), dtype=bool)
+    new_atom[1:] = pool.atom[1:] != pool.atom[:-1]
+    new = new_atom.copy()
+    new[1:] |= pool.values[1:] != pool.values[:-1]
+    distinct = bool(new.all())
+    if not distinct:
+        share, new_atom = np.add.reduceat(share, np.flatnonzero(new)), new_atom[new]
+    at = _running(share, np.flatnonzero(new_atom))
+    before = np.empty_like(at)
+    before[1:] = at[:-1]
+    before[new_atom] = 0.0
+    if distinct:
+        return before, at
+    step = np.cumsum(new) - 1
+    return before[step], at[step]
+
+
+def _running(values: Floats, starts: Ints) -> Floats:
+    """Running sums that start again at each of these places, of which the first is 0."""
     sums = np.cumsum(values)
-    first = np.ones(len(label), dtype=bool)
-    first[1:] = label[1:] != label[:-1]
-    start = np.flatnonzero(first)
-    before = np.concatenate([[0.0], sums[start[1:] - 1]])
-    running: Floats = sums - np.repeat(before, np.diff(np.append(start, len(label))))
-    return running
+    before = np.concatenate([[0.0], sums[starts[1:] - 1]])
+    sums -= np.repeat(before, np.diff(starts, append=len(values)))
+    return sums

@@ -24,7 +24,7 @@ from gcfcp import checks
 from gcfcp.arrays import Floats
 from gcfcp.calibration import mixture as mixtures
 from gcfcp.calibration.admission import MAX_ATOMS, Admission, Aggregates, LargestShare
-from gcfcp.calibration.clients import twin_text, twins
+from gcfcp.calibration.clients import twin_text
 from gcfcp.calibration.confidence import confident_levels
 from gcfcp.calibration.correction import Correction
 from gcfcp.calibration.guarantees import Guarantee, guarantees_of
@@ -84,7 +84,7 @@ class Calibration:
     @property
     def twins(self) -> tuple[tuple[str, ...], ...]:
         """The names under which the same values and counts were sent, for each such content."""
-        return twins(self.summaries)
+        return self.problem.twins
 
     @property
     def table(self) -> tuple[AtomRecord, ...]:
@@ -324,7 +324,7 @@ def calibrate(
         confidence,
         Admission.of(aggregates, round, max_share, allow_share, max_atoms),
     )
-    for names in twins(problem.summaries):
+    for names in problem.twins:
         warnings.warn(twin_text(names), GCFCPWarning, stacklevel=2)
     table = solve_table(problem)
     records = atom_records(problem, table)

@@ -76,7 +76,10 @@ def fit_pool(
             "no client with weight has a finite score, so that there is nothing to fit: find out "
             "why scores are infinite"
         )
-    atom, values, weights = combined(pool.atom[kept], pool.values[kept], masses[kept])
+    atom, values = pool.atom, pool.values
+    if not kept.all():
+        atom, values, masses = atom[kept], values[kept], masses[kept]
+    atom, values, weights = combined(atom, values, masses)
     alive = np.unique(atom)
     start = np.append(np.searchsorted(atom, alive), len(atom))
     coreset = Coreset(pool.membership[alive], start, values, weights / weights.max(), 1.0)

@@ -122,19 +122,22 @@ class TDigest:
         representative: Representative,
         error_weight: float,
     ) -> TDigest:
-        """The digest of what `compress` returns, which needs none of the checks above."""
+        """The digest of what `compress` returns, which needs none of the checks above.
+
+        Nobody else may be able to write to the arrays.
+        """
         made = object.__new__(cls)
-        means = means + 0.0
+        if not means[0] > 0:  # Otherwise there is no -0.0 among them.
+            means = means + 0.0
         means.setflags(write=False)
         weights.setflags(write=False)
         # A frozen dataclass can be filled at once, which takes a quarter of the time.
-        vars(made).update(
-            means=means,
-            weights=weights,
-            delta=delta,
-            representative=representative,
-            error_weight=error_weight,
-        )
+        fields = vars(made)
+        fields["means"] = means
+        fields["weights"] = weights
+        fields["delta"] = delta
+        fields["representative"] = representative
+        fields["error_weight"] = error_weight
         return made
 
     @classmethod
@@ -166,7 +169,9 @@ class TDigest:
         """
         raw = checks.series("values", values)
         if weights is None:
-            sample = unit_sample(np.sort(raw), raw)
+            ascending = raw.copy()  # These two steps are those of np.sort, without its other calls.
+            ascending.sort()
+            sample = unit_sample(ascending, raw)
         else:
             checks.refuse_unusable("values", raw)
             sample = weighted_sample(raw, as_weights(weights, raw))
@@ -189,7 +194,9 @@ class TDigest:
         sample = unit_sample(raw, raw)
         if not (raw[1:] >= raw[:-1]).all():
             raise GCFCPError("values are not in ascending order: sort them, or use from_values")
-        return cls._made(*compress(sample, delta, representative, min_count, limit))
+        fields = compress(sample, delta, representative, min_count, limit)
+        means = raw.copy() if fields[0] is raw else fields[0]
+        return cls._made(means, *fields[1:])
 
     @classmethod
     def of_cells(

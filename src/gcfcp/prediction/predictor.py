@@ -125,8 +125,10 @@ class Predictor:
         if made.problem.noise is not None:
             return None  # Counts with noise give no shape.
         scores = np.concatenate([s.values for s in made.summaries])
-        scores = np.abs(scores[np.isfinite(scores)])
-        fits = len(made.groups) <= SHAPED_GROUPS and len(scores) > 0 and scores.max() < _ENORMOUS
+        if scores.max(initial=0.0) == np.inf:
+            scores = scores[np.isfinite(scores)]
+        fits = len(made.groups) <= SHAPED_GROUPS and len(scores) > 0
+        fits = fits and max(-scores.min(), scores.max()) < _ENORMOUS
         return made.shape if fits else None
 
     @cached_property

@@ -15,7 +15,7 @@ import numpy as np
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.solver.problem import ZERO, Pieces
 from gcfcp.solver.products import in_parts, times, times_each
-from gcfcp.solver.vertex import Walk, along, resting_scores, thetas
+from gcfcp.solver.vertex import Walk, along, resting_scores
 
 _FIRST_ROUND = 16  # So many test rows start from the optimum without a test point.
 _NEARER = 0.7  # A walk starts elsewhere if that is within this part of the squared distance.
@@ -39,16 +39,21 @@ class Starts:
     @classmethod
     def at_rest(cls, pieces: Pieces, walk: Walk) -> Starts:
         """The optimum without a test point alone."""
-        number, far, _ = thetas(pieces, walk)
+        scores, infinite = resting_scores(pieces, walk)
+        beta = times_each(walk.inverse, scores)
+        rest = times(beta, pieces.rows)[0]
+        far = np.zeros(len(rest), dtype=bool)
+        if infinite.any():
+            far = np.abs(along(pieces, walk, infinite)[0]) > ZERO
         return cls(
             basis=walk.basis,
             at=walk.at,
             u=np.zeros((1, pieces.rows.shape[1])),
-            beta=times_each(walk.inverse, resting_scores(pieces, walk)[0]),
-            rest=number[0],
-            lowest=number[0],
-            highest=number[0],
-            far=np.abs(far[0]) > ZERO,
+            beta=beta,
+            rest=rest,
+            lowest=rest,
+            highest=rest,
+            far=far,
             pivots=0.0,
         )
 

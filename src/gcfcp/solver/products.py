@@ -9,10 +9,13 @@ further: up to 2**18 multiplications for two matrices, and 9,216 for a matrix an
 of more than 80 rows is not inverted afresh where its inverse is almost known (`inverses`), and a
 system of as many equations is solved in two halves (`solved`).
 
-Cost: one call for many parts, some percent more than a single product by one thread.
+Cost: one call for many parts. A walk among 256 groups takes a seventh more processor time than with
+undivided products on a single thread, and half of what it took with two.
 """
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 import numpy as np
 
@@ -33,12 +36,9 @@ def times(vectors: Floats, matrix: Floats) -> Floats:
         return _by_matrix(vectors, matrix.T)
     if matrix.size <= _ONE_THREAD_VECTOR:
         return np.asarray(vectors @ matrix.T)
-    product = np.empty((1, len(matrix)))
     parts, rest = _parts(matrix)
-    done = parts.shape[0] * parts.shape[1]
-    product[0, :done] = np.matmul(parts, vectors[0][:, None]).ravel()
-    product[0, done:] = rest @ vectors[0]
-    return product
+    found = np.matmul(parts, vectors[0][:, None]).reshape(1, -1)
+    return np.hstack([found, vectors @ rest.T]) if len(rest) else found
 
 
 def combined(vectors: Floats, matrix: Floats) -> Floats:
@@ -48,15 +48,17 @@ def combined(vectors: Floats, matrix: Floats) -> Floats:
     if matrix.size <= _ONE_THREAD_VECTOR:
         return np.asarray(vectors @ matrix)
     parts, rest = _parts(matrix)
-    done = parts.shape[0] * parts.shape[1]
-    own = vectors[:, :done].reshape(len(parts), 1, -1)
-    return np.asarray(np.matmul(own, parts).sum(axis=0) + vectors[:, done:] @ rest)
+    done = len(matrix) - len(rest)
+    found = np.matmul(vectors[:, :done].reshape(len(parts), 1, -1), parts).sum(axis=0)
+    return np.asarray(found + vectors[:, done:] @ rest if len(rest) else found)
 
 
 def times_each(matrices: Floats, vectors: Floats) -> Floats:
     """matrices[i] @ vectors[i] for every i, with `matrices` (m, n, k) and `vectors` (m, k)."""
     if len(matrices) == 0 or matrices[0].size <= _ONE_THREAD_VECTOR:
         return np.asarray(np.matmul(matrices, vectors[:, :, None])[:, :, 0])
+    if len(matrices) == 1:
+        return times(vectors, matrices[0])
     return np.concatenate([times(vectors[i : i + 1], own) for i, own in enumerate(matrices)])
 
 
@@ -64,6 +66,8 @@ def combined_each(vectors: Floats, matrices: Floats) -> Floats:
     """vectors[i] @ matrices[i] for every i, with `vectors` (m, n) and `matrices` (m, n, k)."""
     if len(matrices) == 0 or matrices[0].size <= _ONE_THREAD_VECTOR:
         return np.asarray(np.matmul(vectors[:, None, :], matrices)[:, 0])
+    if len(matrices) == 1:
+        return combined(vectors, matrices[0])
     return np.concatenate([combined(vectors[i : i + 1], own) for i, own in enumerate(matrices)])
 
 
@@ -140,8 +144,19 @@ def _by_matrix(vectors: Floats, matrix: Floats) -> Floats:
 
 
 def _parts(matrix: Floats) -> tuple[Floats, Floats]:
-    """A matrix (n, k) in parts of equally many rows, (p, n / p, k), and the rows that are left."""
+    """A matrix (n, k) in parts of equally many rows, (p, n / p, k), and the rows that are left.
+
+    Parts are as large as may be, or somewhat smaller if no row is left then.
+    """
     n, k = matrix.shape
-    rows = min(n, max(1, _ONE_THREAD_VECTOR // k))
+    rows = _rows_of_parts(n, k)
     done = n - n % rows
     return matrix[:done].reshape(-1, rows, k), matrix[done:]
+
+
+@lru_cache(maxsize=64)
+def _rows_of_parts(n: int, k: int) -> int:
+    """How many rows of a matrix (n, k) are in each of its parts."""
+    most = min(n, max(1, _ONE_THREAD_VECTOR // k))
+    even = [rows for rows in range(most, most // 2, -1) if n % rows == 0]
+    return even[0] if even else most

@@ -61,7 +61,7 @@ def counted(monkeypatch):
     return seen
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("further", [0.0, 0.5, 2.0], ids=["none", "half", "twice"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_thresholds_are_those_of_a_walk_among_all_atoms(kind, further, counted, monkeypatch):
@@ -85,6 +85,7 @@ def test_without_the_check_of_those_left_out_thresholds_would_be_wrong(kind, mon
     assert found != one_by_one(core)
 
 
+@pytest.mark.slow
 def test_a_vicinity_in_which_nothing_stops_a_row_does_not_make_it_infinite(counted, monkeypatch):
     """A row that leaves the vicinity is solved among all atoms, where other scores stop it."""
     monkeypatch.setattr(vicinity, "_FURTHER", 0.0)
@@ -146,7 +147,7 @@ def heavy(kind):
     return problem(kind, test=60.0, n=4000, groups=8)
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_thresholds_do_not_depend_on_a_predicted_start(kind, monkeypatch, counted):
     monkeypatch.setattr(predicted, "_LONG", 0.0)

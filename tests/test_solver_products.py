@@ -1,4 +1,4 @@
-"""Products in parts are the products, and no call is large enough for BLAS to divide it."""
+"""Products in parts are the products, and no part is large enough for BLAS to divide it."""
 
 import numpy as np
 import pytest
@@ -33,6 +33,17 @@ def test_products_of_one_matrix_for_each_vector(m, n, k):
 def test_products_of_matrices(n, k, q):
     left, right = draws((n, k), (k, q))
     np.testing.assert_allclose(products.product(left, right), left @ right, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("n", "k"), [(1_000, 256), (997, 256), (2_000, 16), (256, 256), (3, 9_000)]
+)
+def test_parts_are_small_and_hold_every_row(n, k):
+    matrix = np.arange(float(n * k)).reshape(n, k)
+    parts, rest = products._parts(matrix)
+    assert parts[0].size < 9_216
+    assert rest.size < 9_216
+    assert np.array_equal(np.vstack([*parts, rest]), matrix)
 
 
 def test_whole_numbers_are_added_up_exactly():

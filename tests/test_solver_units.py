@@ -484,9 +484,9 @@ def test_batches_of_any_size_give_the_same(monkeypatch):
     monkeypatch.setattr(made, "_optima", lambda r, *of: (sizes.append(len(r)), honest(r, *of))[1])
     atoms, r = made._pieces.rows.shape
     for rows_at_once, parts in ((0, [1] * 6), (2, [2, 2, 2]), (4, [4, 2]), (10**6, [6])):
-        for limit, other in ((atoms, "_INVERSES"), (r * r, "_SIDE_BY_SIDE")):
+        for limit, other in ((atoms, "_INVERSES"), (r * r, "IN_CACHE")):
             sizes.clear()
-            both = {"_SIDE_BY_SIDE", "_INVERSES"}
+            both = {"IN_CACHE", "_INVERSES"}
             monkeypatch.setattr(solve, other, 10**9)
             monkeypatch.setattr(solve, (both - {other}).pop(), rows_at_once * limit)
             assert [s.threshold for s in made.solve(rows)] == expected

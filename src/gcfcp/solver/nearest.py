@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -56,6 +57,12 @@ class Starts:
             far=far,
             pivots=0.0,
         )
+
+    @cached_property
+    def response(self) -> Floats:
+        """(r, r): How beta of the optimum changes with u, by least squares over all of them."""
+        found = np.linalg.lstsq(self.u[1:], self.beta[1:] - self.beta[0], rcond=None)[0]
+        return np.asarray(found, dtype=np.float64)
 
     def nearest(self, u: Floats) -> Ints:
         """The start whose u is nearest to each of these, (m,). Cost: O(m k r).

@@ -18,7 +18,16 @@ from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.solver.nearest import Starts
 from gcfcp.solver.problem import ZERO, Pieces
 from gcfcp.solver.products import combined, combined_each, times
-from gcfcp.solver.vertex import Walk, along, factorise, noise_of, pick, put, resting_scores
+from gcfcp.solver.vertex import (
+    Walk,
+    along,
+    factorise,
+    noise_of,
+    pick,
+    put,
+    resting_scores,
+    scores_around,
+)
 
 _LONG = 1.5  # A prediction pays where walks take more than this many pivots for each group.
 _KNOWN = 2  # beta is predicted from at least so many solved rows for each group.
@@ -33,15 +42,13 @@ def improve(pieces: Pieces, starts: Starts, walk: Walk, rows: Floats) -> None:
     few = len(starts.u) <= _KNOWN * r or starts.pivots <= _LONG * r
     if few or pieces.infinite.any():
         return
-    slope = np.linalg.lstsq(starts.u[1:], starts.beta[1:] - starts.beta[0], rcond=None)[0]
-    beta = starts.beta[0] + combined(walk.t[:, None] * rows, slope)
+    beta = starts.beta[0] + combined(walk.t[:, None] * rows, starts.response)
     theta = times(beta, pieces.rows)
     at = _below(pieces, theta)
     down, up = _distances(pieces, at, theta)
     basis, complete = _independent(pieces.rows, np.minimum(down, up).argsort(axis=1))
-    there = Walk(
-        basis[complete], np.where(down < up, at - 1, at)[complete], walk.inverse, walk.c, walk.t
-    )
+    rest = np.where(down < up, at - 1, at)[complete]
+    there = Walk(basis[complete], rest, np.empty(0), np.empty(0), walk.t[complete])
     clear = _located(pieces, there, rows[complete])
     which = np.flatnonzero(complete)[clear]
     walk.basis[which], walk.at[which] = there.basis[clear], there.at[clear]
@@ -77,10 +84,8 @@ def _below(pieces: Pieces, theta: Floats) -> Ints:
 
 def _distances(pieces: Pieces, at: Ints, theta: Floats) -> tuple[Floats, Floats]:
     """(m, k): How far the scores just below and just above theta are; inf where there is none."""
-    below = pieces.values.take(pieces.start + at - 1, mode="clip")
-    above = pieces.values.take(pieces.start + at, mode="clip")
-    down = np.where(at > 0, theta - below, np.inf)
-    return down, np.where(at < pieces.size, above - theta, np.inf)
+    below, above = scores_around(pieces, at)
+    return theta - below, above - theta
 
 
 def _independent(rows: Floats, order: Ints) -> tuple[Ints, Bools]:

@@ -2,12 +2,12 @@
 
 OpenBLAS, which NumPy computes with, divides larger products among threads. The products of a walk
 are too small for that: it makes thousands of them, and on a busy machine the threads of each wait
-for one another. With 256 groups that took twice the processor time of one thread on an idle machine
-and 3.6 times on a busy one. The number of threads could only be set for the whole process, which is
-its owner's to decide. So products are divided here into parts that are too small to be divided
-further: up to 2**18 multiplications for two matrices, and 9,216 for a matrix and a vector. A matrix
-of more than 80 rows is not inverted afresh where its inverse is almost known (`inverses`), and a
-system of as many equations is solved in two halves (`solved`).
+for one another. With 256 groups and two threads that took twice the processor time of one. The
+number of threads could only be set for the whole process, which is its owner's to decide. So
+products are divided here into parts that are too small to be divided further: up to 2**18
+multiplications for two matrices, and 9,216 for a matrix and a vector. A matrix of more than 80 rows
+is not inverted afresh where its inverse is almost known (`inverses`), and a system of as many
+equations is solved in two halves (`solved`).
 
 Cost: one call for many parts. A walk among 256 groups takes a seventh more processor time than with
 undivided products on a single thread, and half of what it took with two.

@@ -17,8 +17,9 @@ multipliers y of the basis must lie between the slopes left and right of their s
 offender moves along its ray and passes breakpoints of all atoms until the directional derivative
 turns (a long step). The breakpoint where it turns takes its place. If there is no such breakpoint,
 S* = +inf. The first walk, without a test point, begins near the minimum of a smooth h (`start`).
-Those of the test rows begin where it has ended, or at the optimum of a similar row (`nearest`), and
-see only the atoms that they may move past a score (`vicinity`). S* does not depend on that.
+Those of the test rows begin where it has ended, at the optimum of a similar row (`nearest`), or at
+a vertex that is predicted (`predicted`). They see only the atoms that they may move past a score
+(`vicinity`). S* does not depend on that.
 
 Why it is exact.
 - Ties in weight, such as (n+1)(1-alpha) an integer, are broken by lowering t by an infinitesimal:
@@ -72,6 +73,7 @@ from gcfcp.solver.exchange import highest
 from gcfcp.solver.nearest import Starts, rounds
 from gcfcp.solver.predicted import improve
 from gcfcp.solver.problem import ZERO, Coreset, Pieces, pieces_of, t_of
+from gcfcp.solver.products import IN_CACHE
 from gcfcp.solver.start import near_optimum
 from gcfcp.solver.vertex import (
     Walk,
@@ -90,9 +92,7 @@ from gcfcp.solver.walk import descend
 _LEVEL_RATIO = 128  # Each coarser level of the first solve keeps one breakpoint out of this many.
 _COARSEST = 1024  # On the coarsest level no atom has more breakpoints than this.
 EXCESS = 2.0**-10  # The part that is added to a weight where a little more than a bound is needed.
-# So many rows are solved side by side that what each step reads and writes fits into the cache:
-_SIDE_BY_SIDE = 2**16  # rows times atoms, and
-_INVERSES = 2**20  # rows times r^2.
+_INVERSES = 2**20  # The inverses of the rows that are solved side by side have so many entries.
 
 
 @dataclass(frozen=True)
@@ -135,9 +135,9 @@ class _Optima:
 
 
 def _batch(pieces: Pieces) -> int:
-    """How many test rows are solved side by side."""
+    """How many test rows are solved side by side: as many as the cache has room for."""
     atoms, r = pieces.rows.shape
-    return max(1, min(_SIDE_BY_SIDE // int(atoms), _INVERSES // int(r * r)))
+    return max(1, min(IN_CACHE // int(atoms), _INVERSES // int(r * r)))
 
 
 class Solver:

@@ -169,6 +169,17 @@ def exact_gaps(
     return [det * s - theta[k] for s, k in zip(whole, which.tolist(), strict=False)], det
 
 
+def scores_around(pieces: Pieces, at: Ints) -> tuple[Floats, Floats]:
+    """The finite scores just below and just above theta, of which `at` lie below it.
+
+    `at` is (a,) or (m, a), and so are the scores. They are -inf and +inf where there are none.
+    """
+    finite = pieces.size - pieces.infinite
+    below = pieces.values.take(pieces.start + at - 1, mode="clip")
+    above = pieces.values.take(pieces.start + at, mode="clip")
+    return np.where(at > 0, below, -np.inf), np.where(at < finite, above, np.inf)
+
+
 # --- multipliers ------------------------------------------------------------------------------
 
 

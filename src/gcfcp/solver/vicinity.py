@@ -25,7 +25,7 @@ from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.solver.nearest import Starts
 from gcfcp.solver.problem import ZERO, Pieces
 from gcfcp.solver.products import in_parts, times, times_each
-from gcfcp.solver.vertex import Walk, along, noise_by_group, resting_scores
+from gcfcp.solver.vertex import Walk, along, noise_by_group, resting_scores, scores_around
 
 _FURTHER = 2.0  # An atom is left out if it may move so many times as far as it was seen to move.
 _FEW = 64  # Where there are no more atoms than this, all of them are walked among.
@@ -80,7 +80,7 @@ def vicinity_of(pieces: Pieces, starts: Starts) -> Vicinity | None:
     if len(pieces.size) <= _FEW or pieces.lossy or len(starts.u) == 1:
         return None
     at, rest = starts.at[0], starts.rest
-    low, high = _scores_around(pieces, at)
+    low, high = scores_around(pieces, at)
     outside = rest + _FURTHER * (starts.lowest - rest) > low
     outside &= rest + _FURTHER * (starts.highest - rest) < high
     outside &= ~starts.far & (starts.at == at).all(axis=0)
@@ -110,14 +110,3 @@ def vicinity_of(pieces: Pieces, starts: Starts) -> Vicinity | None:
         low=np.where(outside, low, -np.inf),
         high=np.where(outside, high, np.inf),
     )
-
-
-def _scores_around(pieces: Pieces, at: Ints) -> tuple[Floats, Floats]:
-    """(a,): The finite scores just below and just above theta, where `at` of them lie below it.
-
-    They are -inf and +inf where there are none.
-    """
-    finite = pieces.size - pieces.infinite
-    below = pieces.values.take(pieces.start + at - 1, mode="clip")
-    above = pieces.values.take(pieces.start + at, mode="clip")
-    return np.where(at > 0, below, -np.inf), np.where(at < finite, above, np.inf)

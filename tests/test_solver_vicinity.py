@@ -168,6 +168,16 @@ def test_a_predicted_start_saves_pivots(monkeypatch, counted):
     assert taken[0.0] < 0.8 * taken[np.inf]
 
 
+def test_newtons_steps_save_more_of_them(monkeypatch, counted):
+    monkeypatch.setattr(vicinity, "_LARGEST", 1.0)
+    monkeypatch.setattr(predicted, "_LONG", 0.0)
+    core = heavy("continuous")
+    taken = [sum(s.pivots for s in Solver(core, ALPHA).solve(core.membership))]
+    monkeypatch.setattr(predicted, "_PARTS", ())
+    taken += [sum(s.pivots for s in Solver(core, ALPHA).solve(core.membership))]
+    assert taken[0] < 0.8 * taken[1]
+
+
 def test_independent_atoms_are_those_of_an_elimination_one_by_one():
     rng = np.random.default_rng(5)
     rows = (rng.random((40, 9)) < 0.4).astype(float)
@@ -183,10 +193,13 @@ def test_independent_atoms_are_those_of_an_elimination_one_by_one():
 def test_scores_below_are_counted_as_by_a_search_in_each_atom():
     solver = Solver(problem("rounded"), ALPHA)
     pieces = solver._pieces
-    theta = np.random.default_rng(6).choice(pieces.values, size=(7, len(pieces.size)))
+    rng = np.random.default_rng(6)
+    theta = rng.choice(pieces.values, size=(7, len(pieces.size)))
     expected = [
         [pieces.values[i : i + k].searchsorted(x) for i, k, x in zip(*sizes, row, strict=True)]
         for row in theta
         for sizes in [(pieces.start, pieces.size)]
     ]
-    assert predicted._below(pieces, theta).tolist() == expected
+    found = rng.integers(0, pieces.size + 1, size=theta.shape)
+    predicted._follow(pieces, theta, found)
+    assert found.tolist() == expected

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import gcfcp
 from gcfcp import GCFCPError
+from gcfcp.calibration import screening
 from gcfcp.calibration.screening import LEVEL, TOLERANCE, screen
 from gcfcp.report import render
 
@@ -83,6 +84,24 @@ def test_compression_takes_away_from_certainty_and_never_adds(representative: st
 
 
 # --- Alarms, true and false ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_distance_does_not_depend_on_the_parts_that_it_is_computed_in(ties, monkeypatch):
+    rng = np.random.default_rng(11)
+    summaries = []
+    for k in range(6):
+        membership = np.column_stack([np.ones(90, bool), rng.random((90, 2)) < 0.4])
+        scores = rng.normal(k % 3, 1, 90)
+        groups = gcfcp.Groups(["all", "b", "c"])
+        taken = np.round(scores, 1) if ties else scores
+        summaries.append(gcfcp.summarize(taken, membership, groups=groups, client=f"c{k}"))
+    whole = screen(summaries)
+    for size in (1, 2, 7, 50):
+        monkeypatch.setattr(screening, "_AT_A_TIME", size)
+        parts = screen(summaries)
+        assert [s.groups for s in parts] == [s.groups for s in whole]
+        assert [s.distance for s in parts] == pytest.approx([s.distance for s in whole], abs=1e-12)
 
 
 def test_a_client_of_invented_scores_is_flagged_and_stays_in() -> None:

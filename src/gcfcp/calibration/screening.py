@@ -66,7 +66,7 @@ Cost: one pass over the sorted centroids.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,6 +91,8 @@ by 0.5, for example 30% at one client and 80% on average at the others.
 """
 
 RATIO = 5.0
+
+_AT_A_TIME = 2**16  # So many centroids are compared at a time, and those with the same value.
 """A group may be so many times as common at a client as at the others without a flag.
 
 At 5 times, 1 of 20 clients of equal size has 21 % of the weight of the group.
@@ -312,45 +314,57 @@ def _distances(pool: Pool, counts: Ints, sharing: Ints) -> Floats:
 
     - `counts`: How many records each centroid stands for, cell after cell.
     """
-    starts = np.cumsum(pool.cell_size) - pool.cell_size
-    # F^_k at each centroid, cell after cell; just before the centroid it is lower by `share`.
-    share = counts / np.repeat(pool.cell_counts, pool.cell_size)
-    own = _running(share, starts)
-    total_before, total_at = _totals(pool, share[pool.order])
-    s = np.repeat(sharing.astype(np.float64), pool.cell_size)
-    gap = s * own
-    gap -= _by_cell(pool, total_at)
-    own -= share
-    own *= s
-    own -= _by_cell(pool, total_before)
-    np.maximum(np.abs(gap, out=gap), np.abs(own, out=own), out=gap)
-    distance = np.maximum.reduceat(gap, starts) / np.maximum(sharing - 1, 1)
-    return np.where(sharing > 1, np.minimum(distance, 1.0), 0.0)
+    # How many records come before each cell, and up to each centroid, cell after cell.
+    earlier, up_to = np.cumsum(pool.cell_counts) - pool.cell_counts, np.cumsum(counts)
+    cells = np.repeat(np.arange(len(sharing), dtype=np.int32), pool.cell_size)
+    farthest, last = np.zeros(len(sharing)), (-1, 0.0)  # The last atom that was met, and its T.
+    for some in _in_parts(pool):
+        order, own, atom = pool.order[some], pool.counts[some], pool.atom[some]
+        cell = cells[order].astype(np.int64)
+        s, n, below = sharing[cell], pool.cell_counts[cell], up_to[order] - earlier[cell]
+        known = last[1] if last[0] == atom[0] else 0.0
+        before, at = _totals(atom, pool.values[some], own / n, known)
+        last = int(atom[-1]), float(at[-1])
+        at -= s * (below / n)
+        below -= own
+        before -= s * (below / n)
+        np.maximum.at(farthest, cell, np.maximum(np.abs(at, out=at), np.abs(before, out=before)))
+    return np.where(sharing > 1, np.minimum(farthest / np.maximum(sharing - 1, 1), 1.0), 0.0)
 
 
-def _by_cell(pool: Pool, numbers: Floats) -> Floats:
-    """The numbers of the centroids (m,), cell after cell."""
-    found = np.empty_like(numbers)
-    found[pool.order] = numbers
-    return found
+def _in_parts(pool: Pool) -> Iterator[slice]:
+    """The centroids of the pool in parts that stay in the cache. Equal values of an atom stay
+    together."""
+    ends = np.cumsum(np.bincount(pool.atom))
+    done = 0
+    while done < len(pool.atom):
+        end = min(done + _AT_A_TIME, len(pool.atom))
+        rest = pool.values[end : ends[pool.atom[end - 1]]]
+        end += int(rest.searchsorted(pool.values[end - 1], side="right"))
+        yield slice(done, end)
+        done = end
 
 
-def _totals(pool: Pool, share: Floats) -> tuple[Floats, Floats]:
+def _totals(atom: Ints, values: Floats, share: Floats, known: float) -> tuple[Floats, Floats]:
     """T just before and at each centroid, in the order of the pool. `share` is their F^ step.
 
     Equal values of an atom are one step of T.
+
+    - `known`: T of the first atom before its first centroid.
     """
     new_atom = np.ones(len(share), dtype=bool)
-    new_atom[1:] = pool.atom[1:] != pool.atom[:-1]
+    new_atom[1:] = atom[1:] != atom[:-1]
     new = new_atom.copy()
-    new[1:] |= pool.values[1:] != pool.values[:-1]
+    new[1:] |= values[1:] != values[:-1]
     distinct = bool(new.all())
     if not distinct:
         share, new_atom = np.add.reduceat(share, np.flatnonzero(new)), new_atom[new]
+    share[0] += known
     at = _running(share, np.flatnonzero(new_atom))
     before = np.empty_like(at)
     before[1:] = at[:-1]
     before[new_atom] = 0.0
+    before[0] = known
     if distinct:
         return before, at
     step = np.cumsum(new) - 1

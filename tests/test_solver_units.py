@@ -373,7 +373,61 @@ def test_own_minima_are_quantiles():
     """f_A by itself is smallest at the score of rank ceil(0.9 n)."""
     parts = [np.arange(k) * 1.0 for k in (1, 9, 10, 11, 100)]
     pieces, _, _ = pieces_of(coreset_of(parts), ALPHA)
-    assert start._own_minima(pieces, pieces.size).tolist() == [0, 8, 8, 9, 89]
+    theta, reach = start._own_minima(pieces)
+    assert theta.tolist() == [0, 8, 8, 9, 89]
+    assert reach == 1.5  # Half of the median of the widths 0, 3, 3, 3 and 20.
+
+
+def test_a_smooth_f_has_the_mean_slope_and_the_weight_of_its_window():
+    """f of the scores 0 to 9: its slope rises by 10 at each, from -90 to 10."""
+    pieces, _, _ = pieces_of(coreset_of([np.arange(10.0)]), ALPHA)
+    here = start._smooth(pieces, np.array([4.6]), 2.0)
+    assert (here.at.tolist(), here.weight.tolist(), here.scores) == ([5], [40.0], 4)
+    points = [2.85, 3.35, 3.85, 4.35, 4.85, 5.35, 5.85, 6.35]
+    assert here.slope[0] == np.mean([-90 + 10 * (np.floor(x) + 1) for x in points])
+
+
+def test_a_step_that_is_too_long_is_halved_and_one_that_leads_up_is_not_taken(monkeypatch):
+    rng = np.random.default_rng(1)
+    pieces, _, _ = pieces_of(coreset_of([np.sort(rng.normal(size=500))]), ALPHA)
+    here = start._smooth(pieces, np.array([0.5]), 0.5)
+    right = start._step(pieces, here)
+    for length, taken, narrower in ((1.0, 1.0, 0.3), (64.0, 1.0, 1.0), (-1.0, None, 1.0)):
+        monkeypatch.setattr(start, "_step", lambda *_, length=length: length * right)
+        ahead = start._ahead(pieces, here)
+        assert (ahead is None) == (taken is None)
+        if ahead is not None:
+            assert 0 < ahead.theta[0] - here.theta[0] <= 2 * taken * right[0]
+            assert ahead.reach == narrower * here.reach
+
+
+def test_first_windows_are_widened_until_they_hold_many_scores(monkeypatch):
+    rng = np.random.default_rng(2)
+    pieces, _, _ = pieces_of(coreset_of([np.sort(rng.normal(size=500))]), ALPHA)
+    minima = start._own_minima(pieces)
+    monkeypatch.setattr(start, "_own_minima", lambda _: (minima[0], 1e-9))
+    assert 16 <= start._first(pieces).scores < 200
+
+
+@pytest.mark.parametrize(("groups", "most"), [(4, 12), (16, 40), (48, 120)])
+def test_the_walk_from_the_start_takes_few_pivots(groups, most, monkeypatch):
+    """About two for each group."""
+    rng = np.random.default_rng(groups)
+    rows = np.unique(rng.random((300, groups)) < 0.3, axis=0)
+    rows[:, 0] = True
+    rows = np.unique(rows, axis=0)
+    parts = [np.sort(rng.gamma(2.0, size=25) + 0.1 * row.sum()) for row in rows]
+    taken = []
+    honest = solve.descend
+
+    def counted(*args):
+        found = honest(*args)
+        taken.append(int(found[1][0]))
+        return found
+
+    monkeypatch.setattr(solve, "descend", counted)
+    Solver(coreset_of(parts, membership=rows), ALPHA)
+    assert sum(taken) <= most
 
 
 def test_a_guess_for_one_group_is_its_quantile():
@@ -397,15 +451,25 @@ def test_atoms_at_infinity_are_no_first_choice():
 # --- the solver as a whole ------------------------------------------------------------------------
 
 
+@pytest.fixture
+def far(monkeypatch) -> None:
+    """No guess comes close, as where scores differ by many orders of magnitude."""
+
+    def guess(pieces):
+        return dataclasses.replace(start.near_optimum(pieces), close=False)
+
+    monkeypatch.setattr(solve, "near_optimum", guess)
+
+
 def gap_coreset(n=5_000) -> Coreset:
-    """A gap in the scores just where the optimum is: no guess comes close."""
+    """A gap in the scores just where the optimum is."""
     rng = np.random.default_rng(0)
     scores = np.sort(rng.random((4, n)) + 1e9 * (rng.random((4, n)) < 0.1), axis=1)
     membership = [[1, 0, 0], [1, 1, 0], [1, 0, 1], [1, 1, 1]]
     return coreset_of(list(scores), membership=membership)
 
 
-def test_from_coarse_to_fine_takes_few_pivots(monkeypatch):
+def test_from_coarse_to_fine_takes_few_pivots(monkeypatch, far):
     levels = []
     honest = solve.descend
 
@@ -432,7 +496,7 @@ def test_from_coarse_to_fine_takes_few_pivots(monkeypatch):
     assert [size for size, _ in levels] == [20, 79, 313, 1_250, 5_000]
 
 
-def test_each_level_starts_on_the_scores_where_the_last_one_ended(monkeypatch):
+def test_each_level_starts_on_the_scores_where_the_last_one_ended(monkeypatch, far):
     """Every score of a coarse level is one of the finer levels, the last of an atom too."""
     began, ended = [], []
     locate, descend = solve.locate, solve.descend

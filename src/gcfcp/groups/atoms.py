@@ -45,7 +45,7 @@ def _pack(membership: Bools, width: int) -> NDArray[np.uint8]:
     if 8 * width == G and membership.flags.c_contiguous:
         return np.packbits(membership.reshape(-1)).reshape(n, width)
     packed = np.empty((n, width), dtype=np.uint8)
-    rows = max(1, _BLOCK // (8 * width))
+    rows = max(1, min(n, _BLOCK // (8 * width)))
     wide = np.zeros((rows, 8 * width), dtype=np.bool_)
     for start in range(0, n, rows):
         block = membership[start : start + rows]

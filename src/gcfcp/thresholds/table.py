@@ -26,7 +26,7 @@ from gcfcp.groups import AtomLookup, Groups, find_atoms
 from gcfcp.solver import Coreset
 from gcfcp.thresholds.rules import ByGroup, Constant, Rule, SeenOnly, Simultaneous
 
-_FEW = 32  # Up to this many rows are looked up one by one.
+_FEW = 48  # Up to this many rows are looked up one by one.
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +78,11 @@ class ThresholdTable:
         """The threshold of each atom of the table, by the bytes of its membership row."""
         keys = (row.tobytes() for row in self.membership)
         return dict(zip(keys, self.thresholds_by_atom.tolist(), strict=True))
+
+    @cached_property
+    def _or_nan(self) -> Floats:
+        """The thresholds of the atoms of the table, and NaN at the last place, which is -1."""
+        return np.append(self.thresholds_by_atom, np.nan)
 
     def thresholds(self, membership: Any, threshold_rng: Generator | None = None) -> Floats:
         """The threshold of every row.
@@ -131,9 +136,9 @@ class ThresholdTable:
             if None not in found:
                 return np.array(found, dtype=np.float64)
         place = self._lookup.find(rows)
-        values = np.append(self.thresholds_by_atom, np.nan)[place]
+        values = self._or_nan[place]
         unseen = place < 0
-        if unseen.any():
+        if np.count_nonzero(unseen):
             atoms = find_atoms(np.ascontiguousarray(rows[unseen]))
             _warn_of_uncovered(atoms.uncovered)
             values[unseen] = self.source.thresholds(atoms.membership)[atoms.index]

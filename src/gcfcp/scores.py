@@ -506,6 +506,8 @@ def describe(score: Any) -> tuple[str, dict[str, Any]]:
 
 def _array(name: str, values: Any) -> NDArray[Any]:
     """The values as an array of real numbers, of a floating or an integer type."""
+    if type(values) is np.ndarray and values.dtype.kind == "f":  # It is mostly one already.
+        return values
     try:
         array = np.asarray(checks.unmasked(name, values))
         if array.dtype == object:  # A pandas column of mixed numbers is one. None becomes NaN.
@@ -556,7 +558,7 @@ def _quantiles(prediction: Any) -> tuple[Floats, Floats]:
 
 def _thresholds(thresholds: Any, n: int) -> Floats:
     """The thresholds of n rows, of shape (n,), from one number or one number for each row."""
-    t = _array("thresholds", thresholds).astype(np.float64, copy=False)
+    t: Floats = _array("thresholds", thresholds).astype(np.float64, copy=False)
     if wrong := np.count_nonzero(np.isnan(t)):
         raise GCFCPError(
             f"{wrong} of {t.size} thresholds are NaN: a threshold is a number, +inf or -inf"

@@ -23,13 +23,15 @@ def matrix(
     names: The names of all groups.
     allowed: The names of the columns that it may have, in one or in several ways.
     """
-    _check_order(membership, allowed)
-    try:
-        array = np.asarray(checks.unmasked("membership", membership))
-    except GCFCPError:
-        raise
-    except (ValueError, TypeError) as error:
-        raise GCFCPError(f"membership is not a matrix: {error}") from None
+    array = membership
+    if type(array) is not np.ndarray:  # A frame, a list, a masked array, and so on.
+        _check_order(membership, allowed)
+        try:
+            array = np.asarray(checks.unmasked("membership", membership))
+        except GCFCPError:
+            raise
+        except (ValueError, TypeError) as error:
+            raise GCFCPError(f"membership is not a matrix: {error}") from None
     shape = "(n, L, G)" if label_dependent else "(n, G)"
     if array.ndim != (3 if label_dependent else 2):
         raise GCFCPError(f"membership has shape {array.shape}, expected {shape}")

@@ -96,13 +96,13 @@ class ThresholdTable:
           refused. A drawn threshold can be -inf, which gives an empty set. Only the simultaneous
           rule can be randomised.
         """
-        shape = np.shape(membership)
-        matrix = self.groups.check(membership, label_dependent=len(shape) == 3)
-        rows = matrix.reshape(-1, len(self.groups))
+        by_label = np.ndim(membership) == 3
+        matrix = self.groups.check(membership, label_dependent=by_label)
+        rows = matrix.reshape(-1, len(self.groups)) if by_label else matrix
         values = (
             self.of_rows(rows) if threshold_rng is None else self._randomised(rows, threshold_rng)
         )
-        return values.reshape(matrix.shape[:-1])
+        return values.reshape(matrix.shape[:-1]) if by_label else values
 
     @property
     def infinite_groups(self) -> Bools:

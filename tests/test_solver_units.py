@@ -387,18 +387,37 @@ def test_a_smooth_f_has_the_mean_slope_and_the_weight_of_its_window():
     assert here.slope[0] == np.mean([-90 + 10 * (np.floor(x) + 1) for x in points])
 
 
-def test_a_step_that_is_too_long_is_halved_and_one_that_leads_up_is_not_taken(monkeypatch):
+@pytest.mark.parametrize(("length", "taken"), [(1.0, 1.0), (8.0, 2.0), (-1.0, None)])
+def test_a_step_that_is_too_long_is_halved_and_one_that_leads_up_is_not_taken(
+    length, taken, monkeypatch
+):
     rng = np.random.default_rng(1)
-    pieces, _, _ = pieces_of(coreset_of([np.sort(rng.normal(size=500))]), ALPHA)
-    here = start._smooth(pieces, np.array([0.5]), 0.5)
+    parts, rows = [np.sort(rng.normal(size=500)) for _ in range(4)], np.eye(4)
+    pieces, _, _ = pieces_of(coreset_of(parts, membership=rows), ALPHA)
+    here = start._smooth(pieces, np.full(4, 0.9), 0.5)
     right = start._step(pieces, here)
-    for length, taken, narrower in ((1.0, 1.0, 0.3), (64.0, 1.0, 1.0), (-1.0, None, 1.0)):
-        monkeypatch.setattr(start, "_step", lambda *_, length=length: length * right)
-        ahead = start._ahead(pieces, here)
-        assert (ahead is None) == (taken is None)
-        if ahead is not None:
-            assert 0 < ahead.theta[0] - here.theta[0] <= 2 * taken * right[0]
-            assert ahead.reach == narrower * here.reach
+    monkeypatch.setattr(start, "_step", lambda *_: length * right)
+    ahead = start._ahead(pieces, here)
+    if taken is None:
+        assert ahead is None
+    else:
+        assert ahead is not None
+        assert 0 < (ahead.theta - here.theta)[0] / right[0] <= 1.001 * taken
+        assert ahead.reach == here.reach * (0.3 if length == 1.0 else 1.0)
+
+
+def test_a_flat_place_does_not_end_the_steps():
+    """Beyond all scores of an atom there is no curvature, and Newton's step is far too long."""
+    rng = np.random.default_rng(3)
+    rows = np.array([[1, 0], [1, 1], [0, 1]])
+    parts = [np.sort(rng.random(400)) for _ in rows]
+    pieces, _, _ = pieces_of(coreset_of(parts, membership=rows), ALPHA)
+    here = start._smooth(pieces, np.array([0.9, 2.2, 1.3]), 0.01)
+    assert here.weight[1] == here.weight[2] == 0
+    far = np.abs(start._step(pieces, here)).max()
+    ahead = start._ahead(pieces, here)
+    assert ahead is not None
+    assert np.abs(ahead.theta - here.theta).max() < 1e-3 * far
 
 
 def test_first_windows_are_widened_until_they_hold_many_scores(monkeypatch):

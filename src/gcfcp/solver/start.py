@@ -59,6 +59,7 @@ class _Smooth:
 
     theta: Floats
     reach: float  # The windows reach from theta - reach to theta + reach.
+    flat: int  # Which of _FLATTEST the last step took.
     at: Ints  # How many finite breakpoints lie below theta.
     slope: Floats  # The mean slope of f_A in its window.
     weight: Floats  # The weight of the scores in the window.
@@ -68,9 +69,10 @@ class _Smooth:
 def near_optimum(pieces: Pieces) -> Guess:
     """A vertex near the minimum of h without a test point.
 
-    Scores may be so large that a sum overflows. Then the guess is a vertex, but it is not close.
+    Scores may be so large that a sum overflows, or so small that a window has no width. Then the
+    guess is a vertex, but it is not close.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         return _vertex_near(pieces, _newton(pieces))
 
 
@@ -109,27 +111,28 @@ def _ahead(pieces: Pieces, here: _Smooth) -> _Smooth | None:
     down, as far as can be seen.
 
     Where windows are empty, h looks flat and steps are far too long. Then parabolas are taken to be
-    less flat.
+    less flat, from then on.
     """
     groups = pieces.rows.shape[1]
     many = here.scores > _MANY * groups
     narrower = here.reach * (_NARROWER_BY_FAR if many else _NARROWER)
-    for flattest in _FLATTEST:
-        step = _step(pieces, here, flattest)
+    for flat in range(here.flat, len(_FLATTEST)):
+        step = _step(pieces, here, _FLATTEST[flat])
         most = -_GOOD * float(here.slope @ step)
-        ahead = _smooth(pieces, here.theta + step, narrower)
+        ahead = _smooth(pieces, here.theta + step, narrower, flat)
         if float(ahead.slope @ step) <= most:
             return ahead
         for k in range(min(groups, _HALVINGS)):
-            ahead = _smooth(pieces, here.theta + 0.5**k * step, here.reach)
+            ahead = _smooth(pieces, here.theta + 0.5**k * step, here.reach, flat)
             if float(ahead.slope @ step) <= most:
-                return ahead if k else _smooth(pieces, ahead.theta, narrower)
+                return ahead if k else _smooth(pieces, ahead.theta, narrower, flat)
     return None
 
 
-def _smooth(pieces: Pieces, theta: Floats, reach: float) -> _Smooth:
+def _smooth(pieces: Pieces, theta: Floats, reach: float, flat: int = 0) -> _Smooth:
     """The smooth h at theta, with windows from theta - reach to theta + reach.
 
+    - `flat`: Which of _FLATTEST the step to here took.
     Cost: a binary search in the scores of each atom for each point.
     """
     points = theta[:, None] + reach * _PLACES
@@ -140,6 +143,7 @@ def _smooth(pieces: Pieces, theta: Floats, reach: float) -> _Smooth:
     return _Smooth(
         theta=theta,
         reach=reach,
+        flat=flat,
         at=below[:, 1],
         slope=slopes[:, 3:].sum(axis=1) / _POINTS,
         weight=slopes[:, 2] - slopes[:, 0],

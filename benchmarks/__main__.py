@@ -27,7 +27,7 @@ def _arguments(given: list[str] | None) -> argparse.Namespace:
         "--quick", action="store_true", help="small sizes, under a minute after installation"
     )
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="CASE")
-    parser.add_argument("--turns", type=int, help="runs of each contestant (9; 2 with --quick)")
+    parser.add_argument("--turns", type=int, help="runs of each contestant (5; 2 with --quick)")
     parser.add_argument("--output", type=Path, help="folder for results")
     parser.add_argument(
         "--install-peers",
@@ -61,7 +61,7 @@ def main(given: list[str] | None = None) -> int:
     arguments = _arguments(given)
     if arguments.install_peers:
         install_conditionalconformal()
-    scale = Scale(arguments.quick, arguments.turns or (2 if arguments.quick else 9))
+    scale = Scale(arguments.quick, arguments.turns or (2 if arguments.quick else 5))
     if scale.quick:
         print("Small sizes: under a minute on two quiet cores, after installation.\n", flush=True)
     with one_thread():

@@ -91,12 +91,12 @@ by 0.5, for example 30% at one client and 80% on average at the others.
 """
 
 RATIO = 5.0
-
-_AT_A_TIME = 2**16  # So many centroids are compared at a time, and those with the same value.
 """A group may be so many times as common at a client as at the others without a flag.
 
 At 5 times, 1 of 20 clients of equal size has 21 % of the weight of the group.
 """
+
+_AT_A_TIME = 2**16  # So many centroids are compared at a time, and those with the same value.
 
 
 @dataclass(frozen=True)

@@ -480,6 +480,25 @@ def far(monkeypatch) -> None:
     monkeypatch.setattr(solve, "near_optimum", guess)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_where_the_optimum_is_not_unique_it_does_not_depend_on_the_start(seed, monkeypatch):
+    """With 10 scores in each atom and alpha = 0.1, slopes of 0 are common."""
+    rng = np.random.default_rng(seed)
+    rows = np.array([[1, 0, 0], [1, 1, 0], [1, 0, 1], [1, 1, 1]])
+    core = coreset_of([np.sort(rng.random(10)) for _ in rows], membership=rows)
+    found = []
+    for shift in range(8):
+
+        def elsewhere(pieces, shift=shift):
+            guess = start.near_optimum(pieces)
+            basis = independent(pieces.rows, np.roll(np.arange(4), shift))
+            return dataclasses.replace(guess, basis=basis, at=(guess.at + shift) % pieces.size)
+
+        monkeypatch.setattr(solve, "near_optimum", elsewhere)
+        found.append(Solver(core, ALPHA).coefficients().tolist())
+    assert np.array(found) == pytest.approx(np.array(found[:1] * len(found)))
+
+
 def gap_coreset(n=5_000) -> Coreset:
     """A gap in the scores just where the optimum is."""
     rng = np.random.default_rng(0)

@@ -2,7 +2,9 @@
 
 The coefficients beta minimise the weighted pinball losses of the records, as the simultaneous rule
 does before a test point joins. They are finite for any records and defined for every combination of
-groups. Records with a score of +inf and suppressed records are left out: a shape promises nothing,
+groups. Where several coefficients fit equally well, they are those of the fit with an infinitesimal
+weight at +inf in every atom, of another size in each, and so do not depend on how the fit was
+found. Records with a score of +inf and suppressed records are left out: a shape promises nothing,
 and any shape keeps the promise of the calibration that uses it (see `gcfcp.shape`). With a
 `min_count` a small atom is described by its largest score alone, so that its shape is too high; a
 shape of summaries without a `min_count` is better.

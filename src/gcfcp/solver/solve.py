@@ -174,12 +174,15 @@ class Solver:
             stride *= _LEVEL_RATIO
             pieces = fine.coarser(stride)
             guess = near_optimum(pieces)
+        # Where the optimum is not unique, it is that with an infinitesimal weight at +inf in every
+        # atom, of another size in each. It then does not depend on the guess.
+        weightless = -(1 + fine.tie[None]) @ fine.rows
         none = np.zeros((1, fine.rows.shape[1]))
         walk = Walk(guess.basis[None], guess.at[None], none[None], none, np.zeros(1))
-        factorise(pieces, walk, none)
+        factorise(pieces, walk, weightless)
         while True:
             locate(pieces, walk)
-            walk, _ = descend(pieces, walk, none)
+            walk, _ = descend(pieces, walk, weightless)
             if stride == 1:
                 return walk
             basis = walk.basis[0]

@@ -48,11 +48,15 @@ class Charge:
     def weights(self, atoms: Bools, rows: Bools) -> Floats:
         """w_A of each row (m, G), if the records have these atoms (a, G).
 
-        It is infinite for a row that no client can have.
+        It is infinite for a row that no client can have, and for one that is in no group.
         """
-        pairs = list(zip(self.heaviest(rows).tolist(), imbalances(atoms, rows), strict=True))
+        inside = rows.any(axis=1)
+        own = rows[inside]
+        pairs = list(zip(self.heaviest(own).tolist(), imbalances(atoms, own), strict=True))
         known = {pair: self._weight(*pair) for pair in set(pairs)}  # Few of them are different.
-        return np.array([known[pair] for pair in pairs])
+        weights = np.full(len(rows), np.inf)
+        weights[inside] = [known[pair] for pair in pairs]
+        return weights
 
     def heaviest(self, rows: Bools) -> Floats:
         """max_k omega_k over the clients that can have each row (m, G); -1 if none can."""

@@ -68,6 +68,42 @@ def test_a_label_is_in_the_set_iff_its_score_is_at_most_the_threshold(score):
     assert sets.shape == (300, L)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [1, 4, 5, 97, 3_000])
+@pytest.mark.parametrize("method", ["simultaneous", "max", "constant", "with a shape"])
+def test_the_least_probability_in_a_set_gives_the_sets_of_the_scores(method, n, dtype):
+    """Predictors compare probabilities with a number that is kept for each atom."""
+    score = THR()
+    if method == "constant":
+        probabilities, labels, membership = data(400)
+        made = methods.split_cp([(score.of(probabilities, labels), membership)], 0.1)
+    elif method == "with a shape":
+        shape = gcfcp.Shape(GROUPS, (0.25, 0.5, -0.125))
+        made = calibrated(score, rule="max", by="group", shape=shape)
+    else:
+        made = calibrated(score, rule=method)
+    predictor = Predictor(score, made)
+    probabilities = data(n, 3)[0].astype(dtype)
+    rng = np.random.default_rng(n)
+    membership = EVERY_ROW[rng.integers(len(EVERY_ROW), size=n)]  # Some atoms were never seen.
+    thresholds = predictor.thresholds(membership)
+    # Ties with the threshold are where a comparison in another form could go wrong.
+    tied = (thresholds >= 0) & (thresholds <= 1)
+    probabilities[tied, 0] = 1 - thresholds[tied]
+    probabilities[tied, 1] = thresholds[tied]
+    probabilities[tied, 2:] = 0
+    sets = predictor.predict_set(probabilities, membership)
+    assert np.array_equal(sets, score.all(probabilities) <= thresholds[:, None])
+    assert n < 97 or 0 < sets.mean() < 1
+
+
+def test_rows_in_no_group_are_warned_of_where_sets_are_made():
+    predictor = Predictor(THR(), calibrated(THR()))
+    with pytest.warns(GCFCPWarning, match="1 row belongs to no group"):
+        sets = predictor.predict_set(data(1)[0], np.zeros((1, 3), dtype=bool))
+    assert sets.all()
+
+
 def test_intervals():
     score = AbsoluteResidual()
     predictor = Predictor(score, calibrated(score))

@@ -41,7 +41,7 @@ def matrix(
             f"membership has {array.shape[-1]} columns for {len(names)} groups "
             f"({checks.listed(names)}): give one column for each group{also}"
         )
-    if array.dtype != np.bool_:
+    if array.dtype.kind != "b":
         _check_binary(array, names)
     return np.ascontiguousarray(array, dtype=np.bool_)
 

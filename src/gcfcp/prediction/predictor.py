@@ -219,7 +219,11 @@ class Predictor:
         - `allow_empty`: If it is False, a set that would be empty gets the label with the lowest
           score. This can only raise coverage.
         """
-        thresholds = self._thresholds_for(prediction, membership, threshold_rng)
+        if self._least is not None and threshold_rng is None:
+            least = _of_rows(self._least, prediction, membership)
+            sets: Bools = self.score.predict_from(prediction, least)
+            return sets if allow_empty else self._not_empty(sets, prediction)
+        thresholds = _of_rows(self.threshold_table, prediction, membership, threshold_rng)
         if isinstance(self.score, str):
             sets = _compare(prediction, thresholds)
         else:
@@ -228,11 +232,20 @@ class Predictor:
             raise GCFCPError(
                 f"score {scores.describe(self.score)[0]!r} gives intervals: use predict_interval"
             )
-        if not allow_empty:
-            empty = np.flatnonzero(~sets.any(axis=1))
-            sets = sets.copy()
-            sets[empty, self._best(np.asarray(prediction)[empty])] = True
-        return sets
+        return sets if allow_empty else self._not_empty(sets, prediction)
+
+    @cached_property
+    def _least(self) -> ThresholdTable | None:
+        """For the score `THR`, the least probability in the set, in the place of a threshold."""
+        score = self.score
+        return self.threshold_table.mapped(score.least) if type(score) is scores.THR else None
+
+    def _not_empty(self, sets: Bools, prediction: Any) -> Bools:
+        """The sets, where one that is empty has the label with the lowest score."""
+        empty = np.flatnonzero(~sets.any(axis=1))
+        filled = sets.copy()
+        filled[empty, self._best(np.asarray(prediction)[empty])] = True
+        return filled
 
     def _best(self, prediction: NDArray[Any]) -> Any:
         """The label with the lowest score in each row."""
@@ -267,26 +280,13 @@ class Predictor:
                 f"score {self.score!r} is only a name and cannot be inverted: load with "
                 "Predictor.load(path, score=...)"
             )
-        thresholds = self._thresholds_for(prediction, membership, threshold_rng)
+        thresholds = _of_rows(self.threshold_table, prediction, membership, threshold_rng)
         intervals = np.asarray(self.score.predict(prediction, thresholds, rng=rng))
         if intervals.ndim != 2 or intervals.shape[1] != 2 or intervals.dtype == np.bool_:
             raise GCFCPError(
                 f"score {scores.describe(self.score)[0]!r} gives label sets: use predict_set"
             )
         return intervals
-
-    def _thresholds_for(
-        self, prediction: Any, membership: Any, threshold_rng: Generator | None
-    ) -> Floats:
-        """The threshold of each row, or an error if the rows do not match the predictions."""
-        thresholds = self.thresholds(membership, threshold_rng)
-        n = len(prediction) if np.ndim(prediction) else 1
-        if len(thresholds) != n:
-            raise GCFCPError(
-                f"there are {n} predictions and {len(thresholds)} membership rows: give one row "
-                "for each prediction"
-            )
-        return thresholds
 
     @cached_property
     def disclosure(self) -> PredictorDisclosure:
@@ -353,6 +353,20 @@ class Predictor:
         saved = from_text(text, name)
         with codec.reading(name, "predictor"):
             return cls(_named(*saved.score) if score is None else _same(score, saved.score), saved)
+
+
+def _of_rows(
+    table: ThresholdTable, prediction: Any, membership: Any, rng: Generator | None = None
+) -> Floats:
+    """What the table has for each row, or an error if the rows do not match the predictions."""
+    found = table.thresholds(membership, rng)
+    n = len(prediction) if np.ndim(prediction) else 1
+    if len(found) != n:
+        raise GCFCPError(
+            f"there are {n} predictions and {len(found)} membership rows: give one row "
+            "for each prediction"
+        )
+    return found
 
 
 def _compare(matrix: Any, thresholds: Floats) -> Bools:

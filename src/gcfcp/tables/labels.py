@@ -131,7 +131,7 @@ def _bits(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GCFCPWarning)
         thresholds = np.concatenate([predictor.thresholds(batch.membership) for batch in made])
-    least = predictor.score.least(thresholds, n, kind)
+    least = scores.round_up(predictor.score.least(thresholds), kind)
     bits = np.zeros((-(-L // 8), n), dtype=np.uint8)
     sums, lowest = np.zeros(n), np.inf
     step = max(1, _VALUES // n)

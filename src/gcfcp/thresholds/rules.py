@@ -8,6 +8,7 @@
 |                | with a shape b, b(x) is added to it                                   |
 | `Constant`     | the same for every row                                                |
 | `SeenOnly`     | an error for a row that is not in the table: the file has no coreset  |
+| `Mapped`       | a function of the threshold of another rule                           |
 
 A rule is a value that gives the threshold of any atom, whether calibration has seen the atom or
 not. A `ThresholdTable` asks its rule once for all atoms that were seen, and later only for atoms
@@ -16,6 +17,7 @@ that are not in the table.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -63,6 +65,30 @@ class Constant:
     def thresholds(self, atoms: Bools) -> Floats:
         """The same threshold for each atom, float (a,)."""
         return np.full(len(atoms), self.threshold)
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A function of the threshold of another rule, such as the least probability in a set."""
+
+    rule: Rule
+    of: Callable[[Floats], Floats]  # It maps thresholds (n,) one by one.
+
+    @classmethod
+    def from_rule(cls, rule: Rule, of: Callable[[Floats], Floats]) -> Constant | Mapped:
+        """A constant stays one, whose rows need not be looked up."""
+        if isinstance(rule, Constant):
+            return Constant(float(of(np.array([rule.threshold]))[0]))
+        return cls(rule, of)
+
+    @property
+    def name(self) -> str:
+        """The name of the other rule."""
+        return self.rule.name
+
+    def thresholds(self, atoms: Bools) -> Floats:
+        """The function of the threshold of each atom, float (a,)."""
+        return self.of(self.rule.thresholds(atoms))
 
 
 @dataclass(frozen=True, eq=False)

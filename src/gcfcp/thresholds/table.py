@@ -11,7 +11,8 @@ when it is first asked for, and its threshold is kept.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -24,9 +25,9 @@ from gcfcp.arrays import Bools, Floats
 from gcfcp.errors import GCFCPError, GCFCPWarning
 from gcfcp.groups import AtomLookup, Groups, find_atoms
 from gcfcp.solver import Coreset
-from gcfcp.thresholds.rules import ByGroup, Constant, Rule, SeenOnly, Simultaneous
+from gcfcp.thresholds.rules import ByGroup, Constant, Mapped, Rule, SeenOnly, Simultaneous
 
-_FEW = 48  # Up to this many rows are looked up one by one.
+_FEW = 96  # Up to this many rows are looked up one by one.
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +81,11 @@ class ThresholdTable:
         return dict(zip(keys, self.thresholds_by_atom.tolist(), strict=True))
 
     @cached_property
+    def _row_type(self) -> np.dtype[np.void]:
+        """The bytes of a membership row as one item."""
+        return np.dtype((np.void, len(self.groups)))
+
+    @cached_property
     def _or_nan(self) -> Floats:
         """The thresholds of the atoms of the table, and NaN at the last place, which is -1."""
         return np.append(self.thresholds_by_atom, np.nan)
@@ -104,6 +110,14 @@ class ThresholdTable:
         )
         return values.reshape(matrix.shape[:-1]) if by_label else values
 
+    def mapped(self, of: Callable[[Floats], Floats]) -> ThresholdTable:
+        """The table with of(threshold) in the place of each threshold.
+
+        `of` maps thresholds (n,) one by one, and never to NaN.
+        """
+        source = Mapped.from_rule(self.source, of)
+        return replace(self, thresholds_by_atom=of(self.thresholds_by_atom), source=source)
+
     @property
     def infinite_groups(self) -> Bools:
         """Which groups have no record with a finite threshold, bool (G,).
@@ -123,7 +137,7 @@ class ThresholdTable:
         return int((self._lookup.find(rows) >= 0).sum())
 
     def of_rows(self, rows: Bools) -> Floats:
-        """The threshold of each row (n, G) of a checked matrix.
+        """The threshold of each row (n, G) of a checked matrix, which is C-contiguous.
 
         It is looked up if its atom was seen, and comes from the rule if not. For a few rows, one
         access to a dictionary each is faster than looking all of them up at once.
@@ -131,8 +145,8 @@ class ThresholdTable:
         if isinstance(self.source, Constant):
             return self.source.thresholds(rows)
         if len(rows) <= _FEW:
-            G, data = rows.shape[1], rows.tobytes()
-            found = [self._known.get(data[i : i + G]) for i in range(0, len(data), G)]
+            keys: list[Any] = rows.view(self._row_type).ravel().tolist()
+            found = list(map(self._known.get, keys))
             if None not in found:
                 return np.array(found, dtype=np.float64)
         place = self._lookup.find(rows)

@@ -366,6 +366,19 @@ def test_one_content_under_two_names_is_named() -> None:
     assert twins([a, replace(copy, round="x", date="2026-01-01", library="y")]) == (("a", "z"),)
 
 
+def test_many_contents_under_two_names_are_told_in_few_words() -> None:
+    sites = [site(f"k{k}", seed=k) for k in range(9)]
+    copies = [replace(s, client=f"z{s.client}", members=((f"z{s.client}", s.n),)) for s in sites]
+    with pytest.warns(GCFCPWarning) as caught:
+        made = calibrate([*sites, *copies], 0.1)
+    texts = [str(w.message) for w in caught]
+    assert [t.split(" sent")[0] for t in texts] == ["k0, zk0", "k1, zk1", "14 other clients"]
+    assert texts[2] == (
+        "14 other clients sent 7 contents under several names each, such as k2, zk2: ask them, too"
+    )
+    assert len(made.twins) == 9
+
+
 def test_small_and_discrete_sites_are_not_accused() -> None:
     one = Groups(["all"])
     rng = np.random.default_rng(0)

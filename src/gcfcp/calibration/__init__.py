@@ -36,7 +36,7 @@ from gcfcp.calibration.clients import (
     one_each,
     out_of_range,
     set_aside,
-    twin_text,
+    twin_texts,
 )
 from gcfcp.calibration.correction import CORRECTIONS, Correction
 from gcfcp.calibration.exploration import ALPHAS, WITHIN, Exploration, Setting, explore
@@ -108,5 +108,5 @@ __all__ = [
     "screen",
     "screen_pool",
     "set_aside",
-    "twin_text",
+    "twin_texts",
 ]

@@ -49,6 +49,7 @@ TWIN_RECORDS, TWIN_VALUES = 20, 10
 Small sites, and sites whose scores take few values, can agree by chance. The probability that 20
 scores with 10 equally likely values give the same counts at two sites is below 1 in 40,000.
 """
+_MOST_TWINS = 3  # So many sentences name equal summaries at most.
 
 
 def in_order(
@@ -106,12 +107,21 @@ def _has_many_values(s: ClientSummary) -> bool:
     return bool((np.diff(s.start) >= TWIN_VALUES).any()) or len(np.unique(s.values)) >= TWIN_VALUES
 
 
-def twin_text(names: Sequence[str]) -> str:
-    """The sentence that names twins."""
-    return (
+def twin_texts(twins: Sequence[Sequence[str]]) -> list[str]:
+    """The sentences that name twins: one for each of the first sets, and one for all others."""
+    many = len(twins) > _MOST_TWINS
+    told = [
         f"{checks.listed(names, 5)} sent the same values and counts under different names, so that "
         "the same records may count more than once: ask them, and keep one of them"
-    )
+        for names in (twins[: _MOST_TWINS - 1] if many else twins)
+    ]
+    if many:
+        others = twins[_MOST_TWINS - 1 :]
+        told.append(
+            f"{sum(map(len, others)):,} other clients sent {len(others):,} contents under several "
+            f"names each, such as {checks.listed(others[0], 2)}: ask them, too"
+        )
+    return told
 
 
 def set_aside(found: Sequence[ClientSummary], names: Sequence[str]) -> tuple[list[int], list[str]]:

@@ -25,7 +25,7 @@ import numpy as np
 from gcfcp import checks
 from gcfcp.arrays import Bools, Floats
 from gcfcp.calibration.admission import MAX_ATOMS, Admission, Aggregates
-from gcfcp.calibration.clients import in_order, twin_text, twins
+from gcfcp.calibration.clients import in_order, twin_texts, twins
 from gcfcp.calibration.correction import Correction
 from gcfcp.calibration.guarantees import Guarantee, guarantees_of
 from gcfcp.calibration.lines import PARTS, Stop, stops_of
@@ -108,7 +108,7 @@ class Exploration:
     @property
     def notes(self) -> tuple[str, ...]:
         """What whoever looks at the numbers should know: which clients sent the same content."""
-        return tuple(map(twin_text, twins(self.summaries)))
+        return tuple(twin_texts(twins(self.summaries)))
 
     def at(self, alpha: float, stop: int = 0) -> Setting:
         """The setting at one of the alphas and one of the stops, which are counted from 0."""

@@ -24,7 +24,7 @@ from gcfcp import checks
 from gcfcp.arrays import Bools
 from gcfcp.calibration import remedies
 from gcfcp.calibration.admission import MAX_ATOMS, Admission, Aggregates
-from gcfcp.calibration.clients import twin_text
+from gcfcp.calibration.clients import twin_texts
 from gcfcp.calibration.correction import THEOREM_2, Correction
 from gcfcp.calibration.mixture import Mixture
 from gcfcp.calibration.noisy import planned_costs
@@ -222,7 +222,7 @@ def plan(
             *_note_on_the_mixture(problem),
             *_note_on_the_groups(problem),
             *_note_on_the_noise(problem, privacy, epsilon),
-            *map(twin_text, made.twins),
+            *twin_texts(made.twins),
         ),
         advice=_advice(problem, table, records),
         screening=screen(problem.summaries, aggregates=problem.admission.aggregates),

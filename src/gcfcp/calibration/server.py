@@ -24,7 +24,7 @@ from gcfcp import checks
 from gcfcp.arrays import Floats
 from gcfcp.calibration import mixture as mixtures
 from gcfcp.calibration.admission import MAX_ATOMS, Admission, Aggregates, LargestShare
-from gcfcp.calibration.clients import twin_text
+from gcfcp.calibration.clients import twin_texts
 from gcfcp.calibration.confidence import confident_levels
 from gcfcp.calibration.correction import Correction
 from gcfcp.calibration.guarantees import Guarantee, guarantees_of
@@ -308,7 +308,7 @@ def calibrate(
     - `max_atoms`: How many combinations of groups rule "simultaneous" may be given, because it
       takes longer than in proportion to them; None does not limit them. Rule "max" has no limit.
 
-    If some threshold is infinite, one warning says why and what would help. Another one names
+    If some threshold is infinite, one warning says why and what would help. Others name
     clients that sent the same content.
     """
     eta = checks.probability("eta", eta)
@@ -324,8 +324,8 @@ def calibrate(
         confidence,
         Admission.of(aggregates, round, max_share, allow_share, max_atoms),
     )
-    for names in problem.twins:
-        warnings.warn(twin_text(names), GCFCPWarning, stacklevel=2)
+    for text in twin_texts(problem.twins):
+        warnings.warn(text, GCFCPWarning, stacklevel=2)
     table = solve_table(problem)
     records = atom_records(problem, table)
     infinite = [r for r in records if r.reason is not None]

@@ -12,7 +12,7 @@ import numpy as np
 
 from gcfcp import codec, scores
 from gcfcp.audit import AuditReport
-from gcfcp.calibration import EVERYTHING_GIVEN, MEASURED, PAPER, PROVED, Plan, twin_text
+from gcfcp.calibration import EVERYTHING_GIVEN, MEASURED, PAPER, PROVED, Plan, twin_texts
 from gcfcp.prediction import Predictor
 from gcfcp.report import numbers as num
 from gcfcp.report.parts import (
@@ -654,11 +654,12 @@ def _share_notes(predictor: Predictor, plan: Plan | None, clients: int) -> list[
 def _twin_notes(predictor: Predictor) -> list[str]:
     """Who sent the same as another client."""
     given = predictor.provenance.get("twins")
-    return [
-        _sentence(twin_text(names))
+    named = [
+        names
         for names in (given if isinstance(given, list) else [])
         if isinstance(names, list) and names and all(isinstance(k, str) for k in names)
     ]
+    return list(map(_sentence, twin_texts(named)))
 
 
 # --- words and provenance -------------------------------------------------------------------------

@@ -454,14 +454,14 @@ class Making:
 
     def refuse_outside(self, membership: Bools) -> None:
         """Raise an error if a record is not in a group that every record belongs to."""
-        outside = self.groups.everyone & ~membership.all(axis=0)
-        if outside.any():
-            g = int(outside.argmax())
-            number = int((~membership[:, g]).sum())
-            raise GCFCPError(
-                f"{checks.counted(number, 'record does', 'records do')} not belong to group "
-                f"{self.groups.names[g]!r}, whose condition is TRUE: correct the membership"
-            )
+        for g in np.flatnonzero(self.groups.everyone).tolist():
+            inside = membership[:, g]
+            if not inside.all():
+                number = int((~inside).sum())
+                raise GCFCPError(
+                    f"{checks.counted(number, 'record does', 'records do')} not belong to group "
+                    f"{self.groups.names[g]!r}, whose condition is TRUE: correct the membership"
+                )
 
     def refuse_beyond(self, values: Floats) -> None:
         """Raise an error if a score lies beyond the limits of its definition, as 2 does for THR."""

@@ -119,13 +119,13 @@ def _ahead(pieces: Pieces, here: _Smooth) -> _Smooth | None:
     for flat in range(here.flat, len(_FLATTEST)):
         step = _step(pieces, here, _FLATTEST[flat])
         most = -_GOOD * float(here.slope @ step)
-        ahead = _smooth(pieces, here.theta + step, narrower, flat)
-        if float(ahead.slope @ step) <= most:
-            return ahead
+        whole = _smooth(pieces, here.theta + step, narrower, flat)
+        if float(whole.slope @ step) <= most:
+            return whole
         for k in range(min(groups, _HALVINGS)):
             ahead = _smooth(pieces, here.theta + 0.5**k * step, here.reach, flat)
             if float(ahead.slope @ step) <= most:
-                return ahead if k else _smooth(pieces, ahead.theta, narrower, flat)
+                return ahead if k else whole
     return None
 
 

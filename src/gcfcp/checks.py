@@ -22,7 +22,6 @@ from numbers import Rational, Real
 from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 
 from gcfcp.arrays import Floats
@@ -192,9 +191,9 @@ def flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def generator(name: str, value: Any) -> Generator:
+def generator(name: str, value: Any) -> np.random.Generator:
     """A generator of NumPy, which is where all chance comes from."""
-    if not isinstance(value, Generator):
+    if not isinstance(value, np.random.Generator):
         raise GCFCPError(f"{name}={value!r:.60}: give numpy.random.default_rng(seed)")
     return value
 

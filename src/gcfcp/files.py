@@ -16,7 +16,6 @@ import errno
 import functools
 import hashlib
 import os
-import platform
 import re
 import secrets
 import stat
@@ -141,6 +140,8 @@ def _remove_unlocked(path: str) -> bool:
 @functools.cache
 def _machine() -> str:
     """Eight digits for this machine, so that no lock of another one is misjudged."""
+    import platform  # It is not needed for `import gcfcp`, which should be quick.
+
     known = platform.node().encode()
     with contextlib.suppress(OSError):
         known += Path("/etc/machine-id").read_bytes()

@@ -43,7 +43,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 
 from gcfcp import checks
 from gcfcp.arrays import Bools, Floats, Ints
@@ -115,7 +114,9 @@ class Result:
         """|A^+|: the number of atoms that were seen."""
         return len(self.threshold_table.membership)
 
-    def thresholds(self, membership: Any, threshold_rng: Generator | None = None) -> Floats:
+    def thresholds(
+        self, membership: Any, threshold_rng: np.random.Generator | None = None
+    ) -> Floats:
         """The threshold of every row; see `ThresholdTable.thresholds`."""
         return self.threshold_table.thresholds(membership, threshold_rng)
 

@@ -42,7 +42,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 
 from gcfcp import checks
 from gcfcp.arrays import Floats, Ints
@@ -220,7 +219,7 @@ class Makers:
 # --- the law --------------------------------------------------------------------------------------
 
 
-def imitated(rng: Generator, scale: float, copies: int, shape: tuple[int, ...]) -> Floats:
+def imitated(rng: np.random.Generator, scale: float, copies: int, shape: tuple[int, ...]) -> Floats:
     """Sums of `copies` independent discrete Laplace variables, from a seeded generator.
 
     One such variable is the difference of two geometric ones, and a sum of them that of two

@@ -8,7 +8,6 @@ and dark notebooks. What is long is cut, and a line says how much is left out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
 MOST_ROWS = 60
 """The most rows of the table, and the most lines below it."""
@@ -26,6 +25,8 @@ def as_html(
 
     - `left`: How many columns hold words and are aligned to the left; the others hold numbers.
     """
+    from html import escape  # It is not needed for `import gcfcp`, which should be quick.
+
     cut = [f"and {len(rows) - MOST_ROWS:,} more rows"] * (len(rows) > MOST_ROWS)
     more = [f"and {len(below) - MOST_ROWS:,} more lines"] * (len(below) > MOST_ROWS)
 

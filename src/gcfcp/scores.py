@@ -43,7 +43,6 @@ from functools import lru_cache
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 
 from gcfcp import checks
@@ -73,7 +72,7 @@ _FLOATS = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 class Score(Protocol):
     """The two methods that every score has."""
 
-    def of(self, prediction: Any, y: Any, rng: Generator | None = None) -> Floats:
+    def of(self, prediction: Any, y: Any, rng: np.random.Generator | None = None) -> Floats:
         """The scores of n outcomes, of shape (n,).
 
         - `prediction`: What the model says about each of the n rows.
@@ -82,7 +81,7 @@ class Score(Protocol):
         """
 
     def predict(
-        self, prediction: Any, thresholds: Any, rng: Generator | None = None
+        self, prediction: Any, thresholds: Any, rng: np.random.Generator | None = None
     ) -> NDArray[Any]:
         """The outcomes of each row whose score is at most the threshold.
 
@@ -124,12 +123,14 @@ class AbsoluteResidual(_Named):
     lower = 0.0
     upper = np.inf
 
-    def of(self, prediction: Any, y: Any, rng: Generator | None = None) -> Floats:
+    def of(self, prediction: Any, y: Any, rng: np.random.Generator | None = None) -> Floats:
         """The scores |y - f|, of shape (n,)."""
         f = _finite("prediction", prediction, 1)
         return np.abs(_outcomes(y, len(f)) - f)
 
-    def predict(self, prediction: Any, thresholds: Any, rng: Generator | None = None) -> Floats:
+    def predict(
+        self, prediction: Any, thresholds: Any, rng: np.random.Generator | None = None
+    ) -> Floats:
         """The intervals [f - t, f + t], of shape (n, 2), both ends included.
 
         If t < 0 the interval is empty, and both its ends are NaN.
@@ -154,13 +155,15 @@ class CQR(_Named):
     lower = -np.inf
     upper = np.inf
 
-    def of(self, prediction: Any, y: Any, rng: Generator | None = None) -> Floats:
+    def of(self, prediction: Any, y: Any, rng: np.random.Generator | None = None) -> Floats:
         """The scores max(lo - y, y - hi), of shape (n,)."""
         lo, hi = _quantiles(prediction)
         outcomes = _outcomes(y, len(lo))
         return np.maximum(lo - outcomes, outcomes - hi)
 
-    def predict(self, prediction: Any, thresholds: Any, rng: Generator | None = None) -> Floats:
+    def predict(
+        self, prediction: Any, thresholds: Any, rng: np.random.Generator | None = None
+    ) -> Floats:
         """The intervals [lo - t, hi + t], of shape (n, 2), both ends included.
 
         If lo - t > hi + t the interval is empty, and both its ends are NaN.
@@ -238,11 +241,11 @@ class _SetScore(_Named):
         """
         raise NotImplementedError
 
-    def _draw(self, n: int, rng: Generator | None) -> Floats:
+    def _draw(self, n: int, rng: np.random.Generator | None) -> Floats:
         """The number u of each row, of shape (n, 1). It is 1 unless the score is randomised."""
         return np.ones((n, 1))
 
-    def all(self, prediction: Any, rng: Generator | None = None) -> Floats:
+    def all(self, prediction: Any, rng: np.random.Generator | None = None) -> Floats:
         """The scores of all labels, of shape (n, L)."""
         probabilities = self._probabilities(prediction)
         out = np.empty(probabilities.shape)
@@ -250,7 +253,7 @@ class _SetScore(_Named):
             out[rows] = scores
         return out
 
-    def of(self, prediction: Any, y: Any, rng: Generator | None = None) -> Floats:
+    def of(self, prediction: Any, y: Any, rng: np.random.Generator | None = None) -> Floats:
         """The scores of the labels y, of shape (n,)."""
         probabilities = self._probabilities(prediction)
         n, L = probabilities.shape
@@ -260,7 +263,9 @@ class _SetScore(_Named):
             out[rows] = scores[np.arange(len(scores)), labels[rows]]
         return out
 
-    def predict(self, prediction: Any, thresholds: Any, rng: Generator | None = None) -> Bools:
+    def predict(
+        self, prediction: Any, thresholds: Any, rng: np.random.Generator | None = None
+    ) -> Bools:
         """The sets, as bool of shape (n, L): whether each label is in the set of each row.
 
         thresholds: One number for all rows, one for each row (n,), or one for each row and label
@@ -274,7 +279,7 @@ class _SetScore(_Named):
         return out
 
     def _blocks(
-        self, probabilities: NDArray[Any], rng: Generator | None
+        self, probabilities: NDArray[Any], rng: np.random.Generator | None
     ) -> Iterator[tuple[slice, Floats]]:
         """Slices of rows, each with the scores of all labels in these rows."""
         # All u are drawn at once, so that they do not depend on the size of a block.
@@ -302,7 +307,7 @@ class THR(_SetScore):
         """The scores 1 - p, of shape (m, L)."""
         return 1.0 - p
 
-    def of(self, prediction: Any, y: Any, rng: Generator | None = None) -> Floats:
+    def of(self, prediction: Any, y: Any, rng: np.random.Generator | None = None) -> Floats:
         """The scores of the labels y, of shape (n,), without those of the other labels."""
         probabilities = self._probabilities(prediction)
         n, L = probabilities.shape
@@ -313,7 +318,9 @@ class THR(_SetScore):
             p[rows] = block[np.arange(len(block)), labels[rows]]
         return 1.0 - np.clip(p, 0.0, 1.0)
 
-    def predict(self, prediction: Any, thresholds: Any, rng: Generator | None = None) -> Bools:
+    def predict(
+        self, prediction: Any, thresholds: Any, rng: np.random.Generator | None = None
+    ) -> Bools:
         """The sets, as bool of shape (n, L): whether each label is in the set of each row.
 
         thresholds: One number for all rows, one for each row (n,), or one for each row and label
@@ -407,11 +414,11 @@ class _RankedScore(_SetScore):
         super().__post_init__()
         object.__setattr__(self, "randomized", checks.flag("randomized", self.randomized))
 
-    def _draw(self, n: int, rng: Generator | None) -> Floats:
+    def _draw(self, n: int, rng: np.random.Generator | None) -> Floats:
         """The number u of each row, of shape (n, 1): uniform on [0, 1), or 1 if not randomised."""
         if not self.randomized:
             return super()._draw(n, rng)
-        if not isinstance(rng, Generator):
+        if not isinstance(rng, np.random.Generator):
             raise GCFCPError(
                 f"{self.name} is randomized: give rng=numpy.random.default_rng(seed), "
                 f"not {rng!r:.40}, or use randomized=False"

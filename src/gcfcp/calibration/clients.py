@@ -107,16 +107,16 @@ def _has_many_values(s: ClientSummary) -> bool:
     return bool((np.diff(s.start) >= TWIN_VALUES).any()) or len(np.unique(s.values)) >= TWIN_VALUES
 
 
-def twin_texts(twins: Sequence[Sequence[str]]) -> list[str]:
+def twin_texts(sets: Sequence[Sequence[str]]) -> list[str]:
     """The sentences that name twins: one for each of the first sets, and one for all others."""
-    many = len(twins) > _MOST_TWINS
+    many = len(sets) > _MOST_TWINS
     told = [
         f"{checks.listed(names, 5)} sent the same values and counts under different names, so that "
         "the same records may count more than once: ask them, and keep one of them"
-        for names in (twins[: _MOST_TWINS - 1] if many else twins)
+        for names in (sets[: _MOST_TWINS - 1] if many else sets)
     ]
     if many:
-        others = twins[_MOST_TWINS - 1 :]
+        others = sets[_MOST_TWINS - 1 :]
         told.append(
             f"{sum(map(len, others)):,} other clients sent {len(others):,} contents under several "
             f"names each, such as {checks.listed(others[0], 2)}: ask them, too"

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -28,9 +28,6 @@ from gcfcp.thresholds import Simultaneous, ThresholdTable
 
 _MOST = 2**40  # No remedy asks for more records than this, nor for a larger factor.
 _MOST_WITH_CONFIDENCE = 2**20  # Exact bounds of more records than this take long.
-_ALPHAS = [  # All numbers between 0 and 1 of three digits, in ascending order.
-    Fraction(digits, 10**places) for places in range(8, 2, -1) for digits in range(100, 1000)
-]
 _DOMINATES = 2.0  # A client is named if it makes the correction this many times as large.
 
 
@@ -213,15 +210,23 @@ def least_alpha(problem: Problem, g: int, tried: dict[Fraction, Bools]) -> float
 
     - `tried`: What was found for other groups: which of them are finite at an alpha.
     """
+    alphas = _alphas()
 
     def enough(i: int) -> bool:
-        alpha = _ALPHAS[i - 1]
+        alpha = alphas[i - 1]
         if alpha not in tried:
             tried[alpha] = finite_alone(problem, alpha=alpha)
         return bool(tried[alpha][g])
 
-    found = least(enough, len(_ALPHAS))
-    return 1.0 if found is None else float(_ALPHAS[found - 1])
+    found = least(enough, len(alphas))
+    return 1.0 if found is None else float(alphas[found - 1])
+
+
+@cache
+def _alphas() -> tuple[Fraction, ...]:
+    """All numbers between 0 and 1 of three digits, in ascending order."""
+    digits = range(100, 1000)
+    return tuple(Fraction(d, 10**places) for places in range(8, 2, -1) for d in digits)
 
 
 def growth_for_all(problem: Problem, table: ThresholdTable) -> float | None:

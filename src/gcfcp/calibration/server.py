@@ -18,7 +18,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 
 from gcfcp import checks
 from gcfcp.arrays import Floats
@@ -164,7 +163,9 @@ class Calibration:
             return None
         return largest_delta(self.summaries) if self.delta is None else self.delta
 
-    def thresholds(self, membership: Any, threshold_rng: Generator | None = None) -> Floats:
+    def thresholds(
+        self, membership: Any, threshold_rng: np.random.Generator | None = None
+    ) -> Floats:
         """S* of each row's atom. It is +inf where no finite threshold keeps the promise.
 
         A membership matrix (n, G) gives thresholds of the shape (n,), and a label-dependent array

@@ -47,7 +47,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tomllib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -176,6 +175,8 @@ class Groups:
     @classmethod
     def from_toml_text(cls, text: str, source: str = "groups text") -> Groups:
         """Read the text of a groups file. `source` is what error messages call it."""
+        import tomllib  # It is not needed for `import gcfcp`, which should be quick.
+
         try:
             groups = cls._from_table(tomllib.loads(text))
             if has("polars"):

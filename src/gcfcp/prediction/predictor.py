@@ -18,7 +18,6 @@ from os import PathLike, fspath
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 
 from gcfcp import checks, codec, scores
@@ -193,7 +192,9 @@ class Predictor:
         """
         return self.threshold_table.infinite_groups
 
-    def thresholds(self, membership: Any, threshold_rng: Generator | None = None) -> Floats:
+    def thresholds(
+        self, membership: Any, threshold_rng: np.random.Generator | None = None
+    ) -> Floats:
         """The threshold of each row; see `ThresholdTable.thresholds`."""
         return self.threshold_table.thresholds(membership, threshold_rng)
 
@@ -201,9 +202,9 @@ class Predictor:
         self,
         prediction: Any,
         membership: Any,
-        rng: Generator | None = None,
+        rng: np.random.Generator | None = None,
         *,
-        threshold_rng: Generator | None = None,
+        threshold_rng: np.random.Generator | None = None,
         allow_empty: bool = True,
     ) -> Bools:
         """Prediction sets, bool (n, L): which labels are in the set of each row.
@@ -266,9 +267,9 @@ class Predictor:
         self,
         prediction: Any,
         membership: Any,
-        rng: Generator | None = None,
+        rng: np.random.Generator | None = None,
         *,
-        threshold_rng: Generator | None = None,
+        threshold_rng: np.random.Generator | None = None,
     ) -> Floats:
         """Prediction intervals, float (n, 2): the lower and the upper end for each row.
 
@@ -356,7 +357,7 @@ class Predictor:
 
 
 def _of_rows(
-    table: ThresholdTable, prediction: Any, membership: Any, rng: Generator | None = None
+    table: ThresholdTable, prediction: Any, membership: Any, rng: np.random.Generator | None = None
 ) -> Floats:
     """What the table has for each row, or an error if the rows do not match the predictions."""
     found = table.thresholds(membership, rng)

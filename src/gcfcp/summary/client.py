@@ -45,7 +45,6 @@ from dataclasses import dataclass, replace
 from typing import Any, overload
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import ArrayLike
 
 from gcfcp import checks
@@ -103,7 +102,7 @@ def summarize(
     by: str = ...,
     shape: Any = ...,
     holdout: float,
-    rng: Generator,
+    rng: np.random.Generator,
     round: str | None = ...,
     date: Any = ...,
     grid: Any = ...,
@@ -124,7 +123,7 @@ def summarize(
     by: str = "atom",
     shape: Any = None,
     holdout: float | None = None,
-    rng: Generator | None = None,
+    rng: np.random.Generator | None = None,
     round: str | None = None,
     date: Any = None,
     grid: Any = None,

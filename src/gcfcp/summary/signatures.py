@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
@@ -127,6 +126,8 @@ def verify(
 
 def load_known(path: str | PathLike[str]) -> dict[str, tuple[str, ...]]:
     """The public keys in a server's TOML file, by client."""
+    import tomllib  # It is not needed for `import gcfcp`, which should be quick.
+
     try:
         table = tomllib.loads(codec.read(path).decode())
         known = {name: _keys(name, keys) for name, keys in table.items()}

@@ -24,7 +24,6 @@ from functools import cached_property
 from typing import ClassVar, Protocol
 
 import numpy as np
-from numpy.random import Generator
 
 from gcfcp import checks
 from gcfcp.arrays import Bools, Floats
@@ -293,7 +292,7 @@ class Simultaneous:
                 return np.inf
         return solution.threshold
 
-    def randomised(self, rows: Bools, rng: Generator) -> Floats:
+    def randomised(self, rows: Bools, rng: np.random.Generator) -> Floats:
         """Randomised thresholds (Gibbs et al. 2023), float (n,): one draw for each row.
 
         The test point's dual variable t is drawn uniformly from

@@ -18,7 +18,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 
 from gcfcp import checks
 from gcfcp.arrays import Bools, Floats
@@ -90,7 +89,9 @@ class ThresholdTable:
         """The thresholds of the atoms of the table, and NaN at the last place, which is -1."""
         return np.append(self.thresholds_by_atom, np.nan)
 
-    def thresholds(self, membership: Any, threshold_rng: Generator | None = None) -> Floats:
+    def thresholds(
+        self, membership: Any, threshold_rng: np.random.Generator | None = None
+    ) -> Floats:
         """The threshold of every row.
 
         - `membership`: A matrix (n, G), for which the thresholds have the shape (n,). If groups
@@ -158,7 +159,7 @@ class ThresholdTable:
             values[unseen] = self.source.thresholds(atoms.membership)[atoms.index]
         return values
 
-    def _randomised(self, rows: Bools, rng: Generator) -> Floats:
+    def _randomised(self, rows: Bools, rng: np.random.Generator) -> Floats:
         """A randomised threshold for each row (n, G), or an error if the rule has none."""
         if isinstance(self.source, SeenOnly):
             self.source.refuse_randomised()

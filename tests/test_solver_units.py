@@ -499,6 +499,27 @@ def test_where_the_optimum_is_not_unique_it_does_not_depend_on_the_start(seed, m
     assert np.array(found) == pytest.approx(np.array(found[:1] * len(found)))
 
 
+@pytest.mark.parametrize("seed", range(16))
+def test_an_atom_that_weighs_next_to_nothing_does_not_spoil_the_coefficients(seed):
+    """In all atoms but one the first two groups are a division of the third. The other atom has a
+    weight that floats cannot tell from rounding."""
+    rng = np.random.default_rng(seed)
+    heavy = np.unique(rng.random((40, 6)) < 0.5, axis=0)[:14]
+    heavy[:, 1], heavy[:, 2] = ~heavy[:, 0], True
+    heavy = np.unique(heavy, axis=0)
+    rows = np.vstack([heavy, [True, True, True, False, True, False]])
+    scores = [np.unique(rng.gamma(2, size=60)) for _ in rows]
+    ones = np.ones(60 * len(heavy))
+    part = coreset_of(scores[:-1], ones, membership=heavy)
+    whole = coreset_of(scores, np.append(ones, np.full(60, 1e-13)), membership=rows)
+    losses = []
+    for core in (part, whole):
+        theta = np.repeat(heavy @ Solver(core, ALPHA).coefficients(), 60)
+        over = part.values - theta
+        losses.append(np.maximum(0.9 * over, -0.1 * over).sum())
+    assert losses[1] == pytest.approx(losses[0], rel=1e-9)
+
+
 def gap_coreset(n=5_000) -> Coreset:
     """A gap in the scores just where the optimum is."""
     rng = np.random.default_rng(0)

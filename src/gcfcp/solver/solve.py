@@ -59,6 +59,7 @@ O(k r) for the k atoms of its vicinity, at most O(|A+| r). None of it depends on
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -87,7 +88,7 @@ from gcfcp.solver.vertex import (
     thetas,
 )
 from gcfcp.solver.vicinity import Vicinity, vicinity_of
-from gcfcp.solver.walk import descend
+from gcfcp.solver.walk import NoOptimumError, descend
 
 _LEVEL_RATIO = 128  # Each coarser level of the first solve keeps one breakpoint out of this many.
 _COARSEST = 1024  # On the coarsest level no atom has more breakpoints than this.
@@ -174,15 +175,12 @@ class Solver:
             stride *= _LEVEL_RATIO
             pieces = fine.coarser(stride)
             guess = near_optimum(pieces)
-        # Where the optimum is not unique, it is that with an infinitesimal weight at +inf in every
-        # atom, of another size in each. It then does not depend on the guess.
-        weightless = -(1 + fine.tie[None]) @ fine.rows
         none = np.zeros((1, fine.rows.shape[1]))
         walk = Walk(guess.basis[None], guess.at[None], none[None], none, np.zeros(1))
-        factorise(pieces, walk, weightless)
+        factorise(pieces, walk, none)
         while True:
             locate(pieces, walk)
-            walk, _ = descend(pieces, walk, weightless)
+            walk, _ = descend(pieces, walk, none)
             if stride == 1:
                 return walk
             basis = walk.basis[0]
@@ -195,9 +193,19 @@ class Solver:
         """beta of the optimum without a test point, float (G,), up to rounding.
 
         A column that depends on others has the coefficient 0. Scores of +inf must not be there.
+        Where the optimum is not unique, it is that with an infinitesimal weight at +inf in every
+        atom, of another size in each, so that it does not depend on where the walk began. Where an
+        atom itself weighs so little that floats cannot tell, it is any optimum.
         """
-        basis = self._base.basis[0]
-        scores = self.coreset.values[self._pieces.start[basis] + self._base.at[0, basis]]
+        pieces, base = self._pieces, self._base
+        weightless = -(1 + pieces.tie[None]) @ pieces.rows
+        walk = base[np.zeros(1, dtype=np.int64)]
+        factorise(pieces, walk, weightless)
+        with suppress(NoOptimumError):
+            walk, pivots = descend(pieces, walk, weightless)
+            base = walk if pivots[0] >= 0 else base
+        basis = base.basis[0]
+        scores = self.coreset.values[pieces.start[basis] + base.at[0, basis]]
         found = np.zeros(self.coreset.membership.shape[1])
         found[self._columns] = np.linalg.solve(self._pieces.rows[basis], scores)
         return found

@@ -21,6 +21,10 @@ from gcfcp.solver.vertex import Offenders, Walk, factorise, multipliers, offende
 _REFRESH = 64  # After this many pivots the inverse is computed afresh. So errors do not grow.
 
 
+class NoOptimumError(GCFCPError):
+    """A walk did not end, which is a defect."""
+
+
 def descend(pieces: Pieces, walk: Walk, rows: Floats) -> tuple[Walk, Ints]:
     """Walk to the vertices that minimise h for the test rows `rows`, (m, r).
 
@@ -50,7 +54,7 @@ def descend(pieces: Pieces, walk: Walk, rows: Floats) -> tuple[Walk, Ints]:
         if not len(live):
             factorise(pieces, ended, rows)
             return ended, pivots
-    raise GCFCPError(f"no optimum after {limit} pivots: a defect of gcfcp, please report it")
+    raise NoOptimumError(f"no optimum after {limit} pivots: a defect of gcfcp, please report it")
 
 
 def _arrive(ended: Walk, which: Ints, walk: Walk) -> None:

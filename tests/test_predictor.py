@@ -7,6 +7,7 @@ import math
 import tracemalloc
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import pytest
 import gcfcp
 from gcfcp import GCFCPError, GCFCPWarning, Groups, Predictor, calibrate, methods, summarize
 from gcfcp.scores import APS, CQR, RAPS, THR, AbsoluteResidual
+from gcfcp.thresholds import SeenOnly
 from without import BESIDE_NUMPY, run_without
 
 GROUPS = Groups(["all", "even", "late"])
@@ -95,6 +97,20 @@ def test_the_least_probability_in_a_set_gives_the_sets_of_the_scores(method, n, 
     sets = predictor.predict_set(probabilities, membership)
     assert np.array_equal(sets, score.all(probabilities) <= thresholds[:, None])
     assert n < 97 or 0 < sets.mean() < 1
+
+
+@pytest.mark.parametrize("atoms", [2, 127])
+def test_a_table_made_by_hand_is_checked(atoms):
+    """Few thresholds and many are inverted in other ways."""
+    groups = Groups([f"g{i}" for i in range(7)])
+    rows = np.array([[k >> i & 1 for i in range(7)] for k in range(1, atoms + 1)], dtype=bool)
+    thresholds = np.linspace(0.2, 0.9, atoms, dtype=np.float32)
+    p = np.column_stack([1.0 - thresholds.astype(float), thresholds])
+    made = gcfcp.ThresholdTable(groups, Fraction(1, 10), rows, thresholds, SeenOnly())
+    assert np.array_equal(Predictor(THR(), made).predict_set(p, rows), 1 - p <= thresholds[:, None])
+    thresholds[1] = np.nan
+    with pytest.raises(GCFCPError, match=f"1 of {atoms} thresholds are NaN"):
+        Predictor(THR(), made).predict_set(p, rows)
 
 
 def test_rows_in_no_group_are_warned_of_where_sets_are_made():

@@ -330,14 +330,14 @@ class THR(_SetScore):
         if np.ndim(thresholds) == 2:
             return super().predict(prediction, thresholds, rng)
         p = self._probabilities(prediction)
-        return _at_least(p, self.least(_thresholds(thresholds, len(p))))
+        return _at_least(p, _least_probabilities(_thresholds(thresholds, len(p))))
 
     def least(self, thresholds: Floats) -> Floats:
         """The smallest probability that is in a set with each of these thresholds, of shape (n,).
 
         It depends on the threshold alone, so a predictor computes it once for each atom.
         """
-        return _least_probabilities(thresholds)
+        return _least_probabilities(_thresholds(thresholds, len(thresholds)))
 
     def predict_from(self, prediction: Any, least: Floats) -> Bools:
         """The sets, as bool of shape (n, L): the labels whose probability is at least `least`.
@@ -345,7 +345,7 @@ class THR(_SetScore):
         least: What the method `least` gives, for each row (n,) or for each row and label (n, L).
         """
         p = self._probabilities(prediction)
-        if least.ndim == 2:
+        if least.shape != p.shape[:1]:
             _check_shape(least, p.shape)
         return _at_least(p, least)
 

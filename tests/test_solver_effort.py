@@ -93,7 +93,7 @@ def first_walk(coreset: Coreset) -> int:
     pieces, columns, _ = pieces_of(coreset, ALPHA)
     guess = near_optimum(pieces)
     none = np.zeros((1, len(columns)))
-    walk = Walk(guess.basis[None], guess.at[None], none[None], none, np.zeros(1))
+    walk = Walk.begun(guess.basis[None], guess.at[None], np.zeros(1))
     factorise(pieces, walk, none)
     locate(pieces, walk)
     return int(descend(pieces, walk, none)[1][0])

@@ -52,35 +52,3 @@ def test_whole_numbers_are_added_up_exactly():
     slopes, rows = rng.integers(-(2**40), 2**40, size=(1, 3_000)), rng.random((3_000, 64)) < 0.5
     found = products.combined(slopes.astype(float), rows.astype(float))
     assert (found == slopes @ rows.astype(np.int64)).all()
-
-
-@pytest.mark.parametrize("r", [5, 80, 81, 331])
-def test_equations_in_halves(r):
-    (factor, right) = draws((r, 2 * r), (r, 2))
-    matrix = factor @ factor.T
-    found = products.solved(matrix, right)
-    np.testing.assert_allclose(matrix @ found, right, atol=1e-8)
-
-
-def test_equations_that_have_no_solution_are_refused():
-    with pytest.raises(np.linalg.LinAlgError):
-        products.solved(np.zeros((300, 300)), np.ones((300, 1)))
-
-
-@pytest.mark.parametrize("error", [1e-9, 1e-3], ids=["almost known", "known badly"])
-@pytest.mark.parametrize("r", [8, 120])
-def test_inverses_that_are_almost_known(r, error):
-    matrices, noise = draws((2, r, r), (2, r, r))
-    matrices += 2 * np.sqrt(r) * np.eye(r)
-    exact = np.linalg.inv(matrices)
-    found = products.inverses(matrices, exact + error * noise)
-    np.testing.assert_allclose(found, exact, atol=1e-13)
-    np.testing.assert_allclose(products.inverses(matrices), exact, atol=1e-13)
-    np.testing.assert_allclose(products.inverses(matrices, np.empty(0)), exact, atol=1e-13)
-
-
-def test_an_inverse_of_nonsense_is_not_taken_for_almost_known():
-    (matrices,) = draws((1, 240, 240))
-    exact = np.linalg.inv(matrices)
-    found = products.inverses(matrices, np.full(matrices.shape, np.nan))
-    np.testing.assert_array_equal(found, exact)

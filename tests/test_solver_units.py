@@ -245,7 +245,7 @@ def combine_one(c, scores, rows, row):
     r = len(c)
     other = [np.arange(r) == 0, np.arange(r) + 0.5, np.eye(r), np.arange(r) == 0]
     both = [np.array([own, one]) for own, one in zip((c, scores, rows, row), other, strict=True)]
-    found, beside = combine(*both)
+    found, beside = combine(*both, np.linalg.slogdet(both[2])[1])
     assert beside == 0.5
     return found
 

@@ -88,7 +88,7 @@ def entangled(det_above=2**20):
 def vertex_of_all(core):
     pieces, _, t = vertices.pieces_of(core, Fraction(1, 5))
     atoms = np.arange(len(pieces.size))[None]
-    where = Walk(atoms, np.zeros_like(atoms), np.zeros(0), np.zeros(0), np.array([t]))
+    where = Walk.begun(atoms, np.zeros_like(atoms), np.array([t]))
     vertex.factorise(pieces, where, pieces.rows[:1])
     return pieces, where
 
@@ -195,6 +195,8 @@ def check_steps(pieces, rows, at):
         vertex.factorise(pieces, fresh, rows[live])
         assert at.inverse == pytest.approx(fresh.inverse, abs=1e-9)
         assert at.c == pytest.approx(fresh.c, abs=1e-9)
+        determinants = np.linalg.det(pieces.rows[at.basis])
+        assert np.exp(at.volume) == pytest.approx(np.abs(determinants), rel=1e-9)
         for i in range(len(live)):
             exact = vertices.located(pieces, at.basis[i], at.at[i])
             assert at.at[i].tolist() == exact.tolist()
@@ -355,7 +357,12 @@ def test_a_long_step_lays_out_more_if_it_must():
     core = oracles.coreset(np.arange(n) * 1.0, np.ones((n, 1)), np.ones(n), 1.0)
     pieces, _, _ = vertices.pieces_of(core, Fraction(1, 10))
     at = Walk(
-        np.array([[0]]), np.array([[3]]), np.ones((1, 1, 1)), np.ones((1, 1)), np.array([9.0])
+        np.array([[0]]),
+        np.array([[3]]),
+        np.ones((1, 1, 1)),
+        np.zeros(1),
+        np.ones((1, 1)),
+        np.array([9.0]),
     )
     moving = vertex.offenders(at, vertex.multipliers(pieces, at))
     found = ray.long_step(pieces, at, moving)

@@ -162,6 +162,6 @@ def draw_walk(rng, pieces: Pieces, rows: np.ndarray, t) -> Walk:
     at = np.zeros((len(rows), len(pieces.size)), dtype=np.int64)
     for i in range(len(rows)):
         at[i] = located(pieces, basis[i], rng.integers(pieces.size))
-    walk = Walk(basis, at, np.zeros(0), np.zeros(0), np.broadcast_to(t, len(rows)).astype(float))
+    walk = Walk.begun(basis, at, np.broadcast_to(t, len(rows)).astype(float))
     factorise(pieces, walk, rows)
     return walk

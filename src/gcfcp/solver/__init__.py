@@ -11,6 +11,7 @@ Each module imports only from those above it in this table.
 |---------------|----------------------------------------------------------------------|
 | `problem`     | the coreset, and the piecewise linear functions that it is made of    |
 | `products`    | products of matrices that one thread computes                         |
+| `equations`   | inverses, determinants and equations that one thread computes         |
 | `start`       | a first guess near the optimum                                        |
 | `vertex`      | where the simplex stands, and what can be read off there              |
 | `ray`         | the long step: how far a basic atom moves, and what stops it          |

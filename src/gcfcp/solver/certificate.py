@@ -35,23 +35,22 @@ def unsure(pieces: Pieces, walk: Walk) -> Bools:
     Floats settle a comparison if the difference is beyond rounding. They also settle it if all
     numbers are whole and rounding is below the smallest difference there can be, because y and
     theta are multiples of 1 / det(Phi_basis). Then what looks like a tie is one.
-    Cost: O(a r + r^3) for each test row, and rational numbers for the scores that are too close.
+    Cost: O(a r) for each test row, and rational numbers for the scores that are too close.
     """
     found = multipliers(pieces, walk)
     unsure: Bools = offenders(walk, found).direction != 0
     if pieces.lossy:
         return np.ones_like(unsure)
-    fraction = smallest_differences(pieces, walk)[:, None]
+    fraction = smallest_differences(walk)[:, None]
     if pieces.whole:
         _doubt_weights(pieces, walk, found, fraction, unsure)
     _doubt_scores(pieces, walk, fraction, unsure)
     return unsure
 
 
-def smallest_differences(pieces: Pieces, walk: Walk) -> Floats:
+def smallest_differences(walk: Walk) -> Floats:
     """(m,): 1 / |det(Phi_basis)|. Multiples of it are what whole numbers give for y and theta."""
-    logarithms = np.linalg.slogdet(pieces.rows[walk.basis])[1]
-    return np.asarray(np.exp(-logarithms), dtype=np.float64)
+    return np.asarray(np.exp(-walk.volume), dtype=np.float64)
 
 
 def refuted(pieces: Pieces, walk: Walk) -> Bools:

@@ -17,8 +17,9 @@ import numpy as np
 
 from gcfcp.arrays import Floats, Ints
 from gcfcp.errors import GCFCPError
+from gcfcp.solver.equations import inverted
 from gcfcp.solver.problem import SLOPE_TOLERANCE, Pieces
-from gcfcp.solver.products import combined_each
+from gcfcp.solver.products import combined, combined_each, times
 
 # A place on the line: a multiple of infinity, a number, and a multiple of an infinitesimal. Tuples
 # are compared from left to right, which is the order of such places.
@@ -36,9 +37,10 @@ def _solve_exactly(matrix: Floats, right: list[int]) -> tuple[list[int], int]:
     fractions find them. The outcome is checked in whole numbers.
     Cost: O(r^3), and O(r^2) for each digit.
     """
-    bits = int(np.linalg.slogdet(matrix)[1] / math.log(2)) + 2
+    inverse, volume = inverted(matrix[None])
+    bits = int(volume[0] / math.log(2)) + 2
     places = (2 * bits + 64) // _DIGIT + 1
-    x = _binary_digits(matrix, right, places)
+    x = _binary_digits(matrix, inverse[0], right, places)
     denominator, one = 1, 1 << places * _DIGIT
     for k in x:
         over = (k * denominator) % one
@@ -54,13 +56,13 @@ def _solve_exactly(matrix: Floats, right: list[int]) -> tuple[list[int], int]:
     return scaled, denominator
 
 
-def _binary_digits(matrix: Floats, right: list[int], places: int) -> list[int]:
+def _binary_digits(matrix: Floats, inverse: Floats, right: list[int], places: int) -> list[int]:
     """x with matrix @ x = right, times 2**(24 places), cut off to whole numbers.
 
     As in long division, 24 bits of `right` are taken down at a time, the float inverse yields the
     next digit of x, and the rest is kept in whole numbers.
     """
-    inverse, whole = np.linalg.inv(matrix), matrix.astype(np.int64)
+    whole = matrix.astype(np.int64)
     sign, mask = [1 if k >= 0 else -1 for k in right], 2**_DIGIT - 1
     longest = max(abs(k).bit_length() for k in right) // _DIGIT
     rest = np.zeros(len(right), dtype=np.int64)
@@ -70,7 +72,7 @@ def _binary_digits(matrix: Floats, right: list[int], places: int) -> list[int]:
         if place >= 0:
             down = [s * (abs(k) >> place * _DIGIT & mask) for s, k in zip(sign, right, strict=True)]
             rest = rest + np.array(down, dtype=np.int64)
-        digit = np.rint(inverse @ rest).astype(np.int64)
+        digit = np.rint(times(rest[None].astype(np.float64), inverse)[0]).astype(np.int64)
         rest = rest - whole @ digit
         x = [(k << _DIGIT) + d for k, d in zip(x, digit.tolist(), strict=True)]
     return x
@@ -135,7 +137,8 @@ class ExactWalk:
         # Weights that are not whole carry rounding, so ties among them need a tolerance.
         tolerance = np.zeros(len(atoms))
         if not pieces.whole:
-            tolerance = SLOPE_TOLERANCE * (pieces.weight @ np.abs(np.linalg.inv(basic)))
+            size = np.abs(inverted(basic[None])[0][0])
+            tolerance = SLOPE_TOLERANCE * combined(pieces.weight[None], size)[0]
         for b, a in enumerate(atoms):
             i, tie = int(self.at[a]), Fraction(float(tolerance[b]))
             over, under = y[b] - self._slope(a, i + 1), self._slope(a, i) - y[b]
@@ -198,10 +201,11 @@ def _round_up(exact: Fraction) -> float:
     return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
 
 
-def combine(c: Floats, scores: Floats, rows: Floats, row: Floats) -> list[float]:
+def combine(c: Floats, scores: Floats, rows: Floats, row: Floats, volume: Floats) -> list[float]:
     """S* = sum_b c_b s_b of m test rows from the scores s themselves, rounded up.
 
-    `rows` is Phi_basis, (m, r, r), and `row` is Phi_test, (m, r), as are `c` and `scores`. The
+    `rows` is Phi_basis, (m, r, r), with `volume` = log |det(Phi_basis)|, (m,), up to rounding, and
+    `row` is Phi_test, (m, r), as are `c` and `scores`. The
     floats `c` are used if they solve c Phi_basis = Phi_test once they are rounded to multiples of
     1, or of 1 / det(Phi_basis), which is checked in whole numbers. Otherwise the equations are
     solved exactly. A single score of coefficient 1, which is what a basic atom has, is returned as
@@ -209,7 +213,7 @@ def combine(c: Floats, scores: Floats, rows: Floats, row: Floats) -> list[float]
     """
     found = []
     for (numerators, denominator), own in zip(
-        _whole_coefficients(c, rows, row), scores.tolist(), strict=True
+        _whole_coefficients(c, rows, row, volume), scores.tolist(), strict=True
     ):
         terms = [(k, s) for k, s in zip(numerators, own, strict=True) if k]
         if denominator == 1 and [k for k, _ in terms] == [1]:
@@ -222,13 +226,14 @@ def combine(c: Floats, scores: Floats, rows: Floats, row: Floats) -> list[float]
     return found
 
 
-def _whole_coefficients(c: Floats, rows: Floats, row: Floats) -> list[tuple[list[int], int]]:
+def _whole_coefficients(
+    c: Floats, rows: Floats, row: Floats, volume: Floats
+) -> list[tuple[list[int], int]]:
     """c with c Phi_basis = Phi_test, exactly: numerators of each, and their common denominator."""
     found: list[tuple[list[int], int]] = [([], 0)] * len(c)
     left = np.arange(len(c))
     for whole_numbers in (True, False):
-        size = np.ones(len(left)) if whole_numbers else np.rint(np.abs(np.linalg.det(rows[left])))
-        size[size > _LARGEST_WHOLE] = 0.0  # So large a determinant is not told from its neighbours.
+        size = np.ones(len(left)) if whole_numbers else _whole_determinants(volume[left])
         whole = np.rint(size[:, None] * c[left])
         exact = (size > 0) & (np.abs(whole).sum(axis=1) < _LARGEST_WHOLE)
         exact &= (combined_each(whole, rows[left]) == size[:, None] * row[left]).all(axis=1)
@@ -238,3 +243,12 @@ def _whole_coefficients(c: Floats, rows: Floats, row: Floats) -> list[tuple[list
     for i in left.tolist():
         found[i] = _solve_exactly(rows[i].T, [int(k) for k in row[i]])
     return found
+
+
+def _whole_determinants(volume: Floats) -> Floats:
+    """|det| of matrices of whole numbers, (m,), from log |det|.
+
+    It is 0 where it is so large that it is not told from its neighbours.
+    """
+    clear = volume < math.log(_LARGEST_WHOLE)
+    return np.asarray(np.rint(np.exp(np.where(clear, volume, -np.inf))))

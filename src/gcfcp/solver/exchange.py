@@ -16,7 +16,7 @@ Cost: some pivots for each pair of a test row and an atom, side by side.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -68,7 +68,7 @@ def highest(
         np.full(m, -np.inf), np.zeros(m), np.zeros((m, r), np.int64), np.zeros((m, r), np.int64)
     )
     live, s = np.arange(m), np.zeros(m)
-    walk = Walk(walk.basis.copy(), walk.at.copy(), walk.inverse.copy(), walk.c, np.ones(m))
+    walk = replace(walk.copy(), t=np.ones(m))
     for _ in range(_MOST_PIVOTS):
         u = t[live, None] * rows[live] + s[live, None] * along[live]
         live, walk, found = _at_optimum(pieces, walk, u, live, best)
@@ -107,7 +107,8 @@ def _at_optimum(
     if not len(astray):
         return live, walk, found
     led, pivots = descend(pieces, walk[astray], u[astray])
-    walk.basis[astray], walk.at[astray], walk.inverse[astray] = led.basis, led.at, led.inverse
+    walk.basis[astray], walk.at[astray] = led.basis, led.at
+    walk.inverse[astray], walk.volume[astray] = led.inverse, led.volume
     keep = np.ones(len(live), dtype=bool)
     keep[astray[pivots < 0]] = False
     best.theta[live[~keep]] = np.inf

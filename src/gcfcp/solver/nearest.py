@@ -14,12 +14,14 @@ from functools import cached_property
 import numpy as np
 
 from gcfcp.arrays import Bools, Floats, Ints
+from gcfcp.solver.equations import solved
 from gcfcp.solver.problem import ZERO, Pieces
-from gcfcp.solver.products import in_parts, times, times_each
+from gcfcp.solver.products import in_parts, product, times, times_each
 from gcfcp.solver.vertex import Walk, along, resting_scores
 
 _FIRST_ROUND = 16  # So many test rows start from the optimum without a test point.
 _NEARER = 0.7  # A walk starts elsewhere if that is within this part of the squared distance.
+_RIDGE = 2.0**-40  # This part of all squares keeps the least squares from being singular.
 _ROUNDS = 4  # Each further round solves so many times as many test rows as the one before.
 
 
@@ -61,8 +63,10 @@ class Starts:
     @cached_property
     def response(self) -> Floats:
         """(r, r): How beta of the optimum changes with u, by least squares over all of them."""
-        found = np.linalg.lstsq(self.u[1:], self.beta[1:] - self.beta[0], rcond=None)[0]
-        return np.asarray(found, dtype=np.float64)
+        u, change = self.u[1:], self.beta[1:] - self.beta[0]
+        squares = product(u.T, u)
+        squares += _RIDGE * np.trace(squares) * np.eye(len(squares))
+        return solved(squares, product(u.T, change))
 
     def nearest(self, u: Floats) -> Ints:
         """The start whose u is nearest to each of these, (m,). Cost: O(m k r).
@@ -71,7 +75,7 @@ class Starts:
         by going almost as far from there.
         """
         own = np.square(u).sum(axis=1)
-        distance = np.square(self.u).sum(axis=1) - 2 * (u @ self.u.T)  # Less |u|^2.
+        distance = np.square(self.u).sum(axis=1) - 2 * times(u, self.u)  # Less |u|^2.
         found: Ints = distance.argmin(axis=1)
         return np.where(distance.min(axis=1) < (_NEARER - 1) * own, found, 0)
 

@@ -63,7 +63,7 @@ def improve(pieces: Pieces, starts: Starts, walk: Walk, rows: Floats) -> None:
     down, up = _distances(pieces, at, theta)
     basis, complete = _independent(pieces.rows, np.minimum(down, up).argsort(axis=1))
     rest = np.where(down < up, at - 1, at)[complete]
-    there = Walk(basis[complete], rest, np.empty(0), np.empty(0), walk.t[complete])
+    there = Walk.begun(basis[complete], rest, walk.t[complete])
     clear = _located(pieces, there, rows[complete])
     which = np.flatnonzero(complete)[clear]
     walk.basis[which], walk.at[which] = there.basis[clear], there.at[clear]

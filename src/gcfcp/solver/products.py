@@ -5,9 +5,7 @@ are too small for that: it makes thousands of them, and on a busy machine the th
 for one another. With 256 groups and two threads that took twice the processor time of one. The
 number of threads could only be set for the whole process, which is its owner's to decide. So
 products are divided here into parts that are too small to be divided further: up to 2**18
-multiplications for two matrices, and 9,216 for a matrix and a vector. A matrix of more than 80 rows
-is not inverted afresh where its inverse is almost known (`inverses`), and a system of as many
-equations is solved in two halves (`solved`).
+multiplications for two matrices, and 9,216 for a matrix and a vector.
 
 Cost: one call for many parts. A walk among 256 groups takes a seventh more processor time than with
 undivided products on a single thread, and half of what it took with two.
@@ -24,10 +22,8 @@ from gcfcp.arrays import Floats
 IN_CACHE = 2**16  # So many numbers are computed before what becomes of them is read again.
 ONE_THREAD = 2**18 - 1  # A product of two matrices takes a single thread up to here.
 _ONE_THREAD_VECTOR = 9_215  # A product of a matrix and a vector takes a single thread up to here.
-_ONE_THREAD_INVERSE = 80  # A matrix of so many rows is inverted by a single thread.
 _TOGETHER = 32  # Larger products are divided into parts of at least so many vectors.
 _BLOCK = 60  # Blocks of so many rows and columns are multiplied by a single thread.
-_ALMOST = 2.0**-20  # An inverse is almost known if no entry of I - M X is larger.
 
 
 def times(vectors: Floats, matrix: Floats) -> Floats:
@@ -93,40 +89,6 @@ def product(left: Floats, right: Floats) -> Floats:
     for i in range(inner):
         total += np.matmul(np.ascontiguousarray(first[i]), np.ascontiguousarray(second[i]))
     return total.transpose(0, 2, 1, 3).reshape(high * _BLOCK, -1)[:n, :q]
-
-
-def inverses(matrices: Floats, known: Floats | None = None) -> Floats:
-    """The inverse of each of the matrices (m, r, r).
-
-    - `known`: What the inverses almost are. From X the Newton-Schulz step X (2 I - M X) leads to
-      the inverse of M up to rounding, by two products.
-    """
-    r = matrices.shape[1]
-    if known is None or known.shape != matrices.shape or r <= _ONE_THREAD_INVERSE:
-        return np.asarray(np.linalg.inv(matrices))
-    found = np.empty(matrices.shape)
-    for i, (matrix, near) in enumerate(zip(matrices, known, strict=True)):
-        error = np.eye(r) - product(matrix, near)
-        close = np.abs(error).max() < _ALMOST
-        found[i] = near + product(near, error) if close else np.linalg.inv(matrix)
-    return found
-
-
-def solved(matrix: Floats, right: Floats) -> Floats:
-    """x with matrix @ x = right, (r, q), for a symmetric positive definite `matrix`, (r, r).
-
-    With the matrix in four parts P, Q, Q', S, its second half of x solves the equations of the
-    Schur complement S - Q' inv(P) Q.
-    """
-    half = len(matrix) // 2
-    if len(matrix) <= _ONE_THREAD_INVERSE:
-        return np.asarray(np.linalg.solve(matrix, right))
-    across = matrix[:half, half:]
-    first = solved(matrix[:half, :half], np.hstack([across, right[:half]]))
-    left = np.hstack([matrix[half:, half:], right[half:]]) - product(across.T, first)
-    q = matrix.shape[1] - half
-    lower = solved(left[:, :q], left[:, q:])
-    return np.vstack([first[:, q:] - product(first[:, :q], lower), lower])
 
 
 def _by_matrix(vectors: Floats, matrix: Floats) -> Floats:

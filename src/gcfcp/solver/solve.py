@@ -69,12 +69,13 @@ import numpy as np
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.errors import GCFCPError
 from gcfcp.solver.certificate import refuted, unsure
+from gcfcp.solver.equations import inverted
 from gcfcp.solver.exact import ExactWalk, combine
 from gcfcp.solver.exchange import highest
 from gcfcp.solver.nearest import Starts, rounds
 from gcfcp.solver.predicted import improve
 from gcfcp.solver.problem import ZERO, Coreset, Pieces, pieces_of, t_of
-from gcfcp.solver.products import IN_CACHE
+from gcfcp.solver.products import IN_CACHE, combined, combined_each, times
 from gcfcp.solver.start import near_optimum
 from gcfcp.solver.vertex import (
     Walk,
@@ -128,7 +129,7 @@ class _Optima:
 
     def put(self, which: Ints, others: _Optima) -> None:
         """Let these optima take the place of those of the rows `which`."""
-        for name in ("basis", "at", "inverse", "c"):
+        for name in ("basis", "at", "inverse", "volume", "c"):
             getattr(self.walk, name)[which] = getattr(others.walk, name)
         before = np.maximum(self.pivots[which], 0)
         self.pivots[which] = np.where(others.pivots < 0, -1, before + others.pivots)
@@ -151,12 +152,10 @@ class Solver:
         self.coreset = coreset
         self.alpha = alpha
         self._pieces, self._columns, self.t = pieces_of(coreset, alpha)
-        # Every column is a combination of the independent ones, with these coefficients, (r, G).
-        self._span = np.eye(len(self._columns))
-        if len(self._columns) < coreset.membership.shape[1]:
-            rows = coreset.membership.astype(np.float64)
-            self._span = snap(np.linalg.lstsq(self._pieces.rows, rows, rcond=None)[0])
         self._base = self._first_optimum()
+        # Every column is a combination of the independent ones, with these coefficients, (r, G).
+        basic = coreset.membership[self._base.basis[0]].astype(np.float64)
+        self._span = snap(combined(self._base.inverse[0], basic))
         self._at_rest = Starts.at_rest(self._pieces, self._base)
 
     def t_of(self, test: Floats) -> Floats:
@@ -176,7 +175,7 @@ class Solver:
             pieces = fine.coarser(stride)
             guess = near_optimum(pieces)
         none = np.zeros((1, fine.rows.shape[1]))
-        walk = Walk(guess.basis[None], guess.at[None], none[None], none, np.zeros(1))
+        walk = Walk.begun(guess.basis[None], guess.at[None], np.zeros(1))
         factorise(pieces, walk, none)
         while True:
             locate(pieces, walk)
@@ -207,7 +206,7 @@ class Solver:
         basis = base.basis[0]
         scores = self.coreset.values[pieces.start[basis] + base.at[0, basis]]
         found = np.zeros(self.coreset.membership.shape[1])
-        found[self._columns] = np.linalg.solve(self._pieces.rows[basis], scores)
+        found[self._columns] = times(scores[None], base.inverse[0])[0]
         return found
 
     @cached_property
@@ -224,7 +223,7 @@ class Solver:
         so that no score limits it.
         """
         full = np.asarray(rows, dtype=np.float64)
-        spanned = np.abs(full[:, self._columns] @ self._span - full) <= ZERO
+        spanned = np.abs(combined(full[:, self._columns], self._span) - full) <= ZERO
         return np.logical_and(spanned.all(axis=1), full.any(axis=1))
 
     def solve(self, rows: Bools, t: Floats | None = None) -> list[Solution]:
@@ -318,8 +317,9 @@ class Solver:
         basic = self._pieces.rows[basis]
         scores = self.coreset.values[self._pieces.start[basis] + at]
         scores = np.where(np.isinf(scores), 0.0, scores)
-        c = np.asarray(np.linalg.solve(basic.T, row), dtype=np.float64)
-        return combine(snap(c)[None], scores[None], basic[None], row[None])[0]
+        inverse, volume = inverted(basic[None])
+        c = snap(combined_each(row[None], inverse))
+        return combine(c, scores[None], basic[None], row[None], volume)[0]
 
     def evidence(self, row: Bools) -> Evidence | None:
         """What proves the solution of one row; None if no finite threshold is valid."""
@@ -365,7 +365,7 @@ class Solver:
         theta. Where floats cannot tell, rational arithmetic goes on from where they ended.
         """
         pieces = self._pieces
-        walk = Walk(starts.basis[begin], starts.at[begin], np.empty(0), np.empty(0), t)
+        walk = Walk.begun(starts.basis[begin], starts.at[begin], t)
         factorise(pieces, walk, rows)
         walk, pivots = descend(pieces, walk, rows)
         bounded = pivots >= 0
@@ -400,7 +400,9 @@ class Solver:
         threshold = np.where(optima.bounded, np.copysign(np.inf, far), np.inf)
         finite = np.flatnonzero(optima.bounded & (np.abs(far) <= ZERO))
         basic = pieces.rows[walk.basis[finite]]
-        threshold[finite] = combine(walk.c[finite], scores[finite], basic, rows[finite])
+        threshold[finite] = combine(
+            walk.c[finite], scores[finite], basic, rows[finite], walk.volume[finite]
+        )
         return [
             Solution(*each)
             for each in zip(

@@ -24,8 +24,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gcfcp.arrays import Floats, Ints
+from gcfcp.solver.equations import solved
 from gcfcp.solver.problem import Pieces, independent
-from gcfcp.solver.products import combined, product, solved, times
+from gcfcp.solver.products import combined, product, times
 
 _STEPS = 3  # So many steps are taken, one more for each group, and no more than _MOST_STEPS.
 _MOST_STEPS = 24  # Further steps would cost more than the pivots that they save.

@@ -25,11 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcfcp.arrays import Bools, Floats, Ints
+from gcfcp.solver.equations import inverted, refreshed
 from gcfcp.solver.problem import SLOPE_TOLERANCE, ZERO, Pieces
-from gcfcp.solver.products import combined, combined_each, inverses, times, times_each
+from gcfcp.solver.products import combined, combined_each, times, times_each
 
 _VALUE_TOLERANCE = 2.0**-44  # Rounding in a theta is below this part of the scores it is made of.
 _SMALLEST_NORMAL = 2.0**-1022  # Below this, floats lose precision.
+_LARGEST_VOLUME = 700.0  # Up to here the exponential function is finite.
 _LARGEST_DETERMINANT = 2**20  # Up to this determinant, a float inverse tells its multiples apart.
 
 
@@ -43,13 +45,28 @@ class Walk:
     basis: Ints  # (m, r): The basic atoms.
     at: Ints  # (m, a): The breakpoint of a basic atom; else the number of those below theta.
     inverse: Floats  # (m, r, r): The inverse of Phi_basis, the matrix of the basic rows.
+    volume: Floats  # (m,): log |det(Phi_basis)|.
     c: Floats  # (m, r): Phi_test as a combination of the basic rows: c Phi_basis = Phi_test.
     t: Floats  # (m,): The weight of the test row.
 
+    @classmethod
+    def begun(cls, basis: Ints, at: Ints, t: Floats) -> Walk:
+        """A walk that stands somewhere, of which `factorise` must compute the rest."""
+        return cls(basis, at, np.empty(0), np.empty(0), np.empty(0), t)
+
     def __getitem__(self, which: Ints | Bools) -> Walk:
         return Walk(
-            self.basis[which], self.at[which], self.inverse[which], self.c[which], self.t[which]
+            self.basis[which],
+            self.at[which],
+            self.inverse[which],
+            self.volume[which],
+            self.c[which],
+            self.t[which],
         )
+
+    def copy(self) -> Walk:
+        """A walk that can go on from here by itself."""
+        return self[np.arange(len(self.t))]
 
 
 def snap(matrix: NDArray[np.floating[Any]]) -> Floats:
@@ -70,11 +87,17 @@ def put(array: NDArray[Any], index: Ints, values: Any) -> None:
 
 
 def factorise(pieces: Pieces, walk: Walk, rows: Floats) -> None:
-    """Compute `inverse` and `c` from the basis, without what rounding has added up on the way.
+    """Compute `inverse`, `volume` and `c` from the basis, without what rounding has added up on the
+    way.
 
-    Cost: O(r^3) for a test row.
+    Cost: O(r^3) for a test row. Walks that begin at the same vertex share it.
     """
-    walk.inverse = snap(inverses(pieces.rows[walk.basis], walk.inverse))
+    if len(walk.inverse):
+        inverse, walk.volume = refreshed(pieces.rows[walk.basis], walk.inverse, walk.volume)
+    else:
+        distinct, which = np.unique(walk.basis, axis=0, return_inverse=True)
+        inverse, walk.volume = (x[which] for x in inverted(pieces.rows[distinct]))
+    walk.inverse = snap(inverse)
     walk.c = snap(combined_each(rows, walk.inverse))
 
 
@@ -151,14 +174,17 @@ def exact_gaps(
 
     The gaps are whole multiples of some unit. det = |det(Phi_basis)| is returned beside them.
     The outcome is None if det is too large for the float inverse to tell its multiples apart.
-    Cost: O(r^3) for the determinant, and O(r) products of whole numbers for each distinct atom.
+    Cost: O(r^2) for each distinct atom, and O(r) products of whole numbers.
     """
-    basis = walk.basis[i]
-    det = round(math.exp(np.linalg.slogdet(pieces.rows[basis])[1]))
+    basis, det = walk.basis[i], round(math.exp(min(walk.volume[i], _LARGEST_VOLUME)))
     if det > _LARGEST_DETERMINANT:
         return None
     distinct, which = np.unique(atoms, return_inverse=True)
-    c = np.rint(det * (pieces.rows[distinct] @ walk.inverse[i])).astype(np.int64)
+    rows = pieces.rows[distinct]
+    combination = np.rint(det * combined(rows, walk.inverse[i]))
+    if not np.array_equal(combined(combination, pieces.rows[basis]), det * rows):
+        return None
+    c = combination.astype(np.int64)
     ahead = pieces.exact[pieces.start[atoms] + index].tolist()
     resting = pieces.exact[pieces.start[basis] + walk.at[i, basis]].tolist()
     ratios = [x.as_integer_ratio() for x in ahead + resting]

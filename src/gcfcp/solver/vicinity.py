@@ -48,13 +48,13 @@ class Vicinity:
     def start(self, starts: Starts, which: Ints, t: Floats) -> Walk:
         """The starts `which`, (m,), as walks in the vicinity that are not yet factorised."""
         basis = self.place[starts.basis[which]]
-        return Walk(basis, starts.at[:, self.atoms][which], np.empty(0), np.empty(0), t)
+        return Walk.begun(basis, starts.at[:, self.atoms][which], t)
 
     def among_all(self, walk: Walk) -> Walk:
         """A walk in the vicinity as one among all atoms."""
         at = np.repeat(self.at[None], len(walk.at), axis=0)
         at[:, self.atoms] = walk.at
-        return Walk(self.atoms[walk.basis], at, walk.inverse, walk.c, walk.t)
+        return Walk(self.atoms[walk.basis], at, walk.inverse, walk.volume, walk.c, walk.t)
 
     def stayed(self, walk: Walk) -> Bools:
         """(m,): Whether all atoms outside stayed between their scores, beyond rounding."""

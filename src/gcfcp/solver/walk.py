@@ -32,7 +32,7 @@ def descend(pieces: Pieces, walk: Walk, rows: Floats) -> tuple[Walk, Ints]:
     is -1 where h is unbounded.
     """
     pivots = np.zeros(len(rows), dtype=np.int64)
-    ended = Walk(walk.basis.copy(), walk.at.copy(), walk.inverse.copy(), walk.c, walk.t)
+    ended = walk.copy()
     live = np.arange(len(rows))
     limit = 1000 + 20 * len(pieces.size) * (1 + rows.shape[1])
     for count in range(1, limit):
@@ -59,15 +59,17 @@ def descend(pieces: Pieces, walk: Walk, rows: Floats) -> tuple[Walk, Ints]:
 
 def _arrive(ended: Walk, which: Ints, walk: Walk) -> None:
     """Record where the test rows `which` have arrived."""
-    ended.basis[which], ended.at[which], ended.inverse[which] = walk.basis, walk.at, walk.inverse
+    ended.basis[which], ended.at[which] = walk.basis, walk.at
+    ended.inverse[which], ended.volume[which] = walk.inverse, walk.volume
 
 
 def pivot(pieces: Pieces, walk: Walk, moving: Offenders, step: Step) -> None:
     """Exchange the atom that leaves each basis for the one that enters it, in place.
 
     With p = Phi_entering inv(Phi_basis), the new inverse differs from the old one by a matrix of
-    rank one: the column of the leaving atom, divided by its entry of p, times (p - e_b). Where the
-    atom moves on to another of its own scores, p = e_b and nothing changes.
+    rank one: the column of the leaving atom, divided by its entry of p, times (p - e_b). The
+    determinant is multiplied by that entry. Where the atom moves on to another of its own scores,
+    p = e_b and nothing changes.
     Cost: O(a + r^2) for each test row.
     """
     b = moving.position
@@ -85,4 +87,5 @@ def pivot(pieces: Pieces, walk: Walk, moving: Offenders, step: Step) -> None:
     ray = walk.inverse[each, :, b] / divisor[:, None]
     walk.inverse -= ray[:, :, None] * p[:, None, :]
     walk.c = snap(walk.c - (walk.c[each, b] / divisor)[:, None] * p)
+    walk.volume = walk.volume + np.log(np.abs(divisor))
     walk.basis[each, b] = step.entering

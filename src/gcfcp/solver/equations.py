@@ -22,14 +22,22 @@ _ALMOST = 2.0**-20  # An inverse is almost known if no entry of I - M X is large
 
 
 def inverted(matrices: Floats) -> tuple[Floats, Floats]:
-    """The inverse of each of the matrices (m, r, r), and log |det| of each, (m,)."""
+    """The inverse of each of the matrices (m, r, r), and log |det| of each, (m,).
+
+    Many walks begin at the same vertex, so that a large matrix that comes again is not eliminated
+    again.
+    """
     m, r, _ = matrices.shape
     inverse, logarithm = np.empty(matrices.shape), np.empty(m)
     if r <= _ONE_THREAD:
         inverse[:], logarithm[:] = np.linalg.inv(matrices), np.linalg.slogdet(matrices)[1]
         return inverse, logarithm
+    known: dict[bytes, tuple[Floats, float]] = {}
     for i, matrix in enumerate(matrices):
-        inverse[i], logarithm[i] = _eliminated(matrix)
+        key = matrix.tobytes()
+        if key not in known:
+            known[key] = _eliminated(matrix)
+        inverse[i], logarithm[i] = known[key]
     return inverse, logarithm
 
 

@@ -90,13 +90,12 @@ def factorise(pieces: Pieces, walk: Walk, rows: Floats) -> None:
     """Compute `inverse`, `volume` and `c` from the basis, without what rounding has added up on the
     way.
 
-    Cost: O(r^3) for a test row. Walks that begin at the same vertex share it.
+    Cost: O(r^3) for a test row.
     """
     if len(walk.inverse):
         inverse, walk.volume = refreshed(pieces.rows[walk.basis], walk.inverse, walk.volume)
     else:
-        distinct, which = np.unique(walk.basis, axis=0, return_inverse=True)
-        inverse, walk.volume = (x[which] for x in inverted(pieces.rows[distinct]))
+        inverse, walk.volume = inverted(pieces.rows[walk.basis])
     walk.inverse = snap(inverse)
     walk.c = snap(combined_each(rows, walk.inverse))
 

@@ -16,6 +16,7 @@ CASES: dict[str, Callable[[Scale], list[Case]]] = {
     "records": thresholds.growth_with_records,
     "groups": thresholds.growth_with_groups,
     "atoms": walls.atoms,
+    "threads": walls.threads,
     "disjoint": walls.disjoint,
     "clients": clients.growth_with_clients,
     "json": walls.files_of_calibrations,

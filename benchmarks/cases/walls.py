@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
 import gcfcp
 from benchmarks import data
 from benchmarks.cases.clients import _sent
-from benchmarks.measure import Case, Entry, Ratio, Scale, at_most, check, race
+from benchmarks.measure import Case, Elsewhere, Entry, Ratio, Scale, at_most, check, race
 from benchmarks.oracles import WAYS, plain_lp
 
 ALPHA = 0.1
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+# A thread that BLAS has woken stays busy for a while, which counts too.
+_ONE_THRESHOLD = """
+import sys, time
+from benchmarks import data
+from benchmarks.cases.thresholds import _coreset, _solve
+n, groups, atoms = map(int, sys.argv[1:])
+coreset = _coreset(data.overlapping(n, groups=groups, atoms=atoms, seed=9))
+_solve(coreset, coreset.membership[:1])
+time.sleep(0.3)
+began = time.process_time()
+found = _solve(coreset, coreset.membership[:1])
+time.sleep(0.3)
+print(time.process_time() - began, *found)
+"""
+_BUSY = "import time; end = time.monotonic() + 300\nwhile time.monotonic() < end: pass"
 
 
 def _summaries(problem: data.Scored, clients: int = 1) -> list[gcfcp.ClientSummary]:
@@ -84,6 +106,56 @@ def atoms(scale: Scale) -> list[Case]:
                 at_most(f"{by_site}, seconds", times[by_site].median, 2),
             ),
             (checked,),
+        )
+    ]
+
+
+@contextmanager
+def _busy_cores() -> Iterator[None]:
+    """Every core has something else to do."""
+    others = [subprocess.Popen([sys.executable, "-c", _BUSY]) for _ in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def threads(scale: Scale) -> list[Case]:
+    """One threshold with as many threads of BLAS as there are cores, beside one thread."""
+    size = scale.size(40_000, 2_000), scale.size(256, 100), scale.size(1_000, 160)
+    said: list[list[str]] = []
+
+    def solved(number: int) -> Elsewhere:
+        done = subprocess.run(
+            [sys.executable, "-c", _ONE_THRESHOLD, *map(str, size)],
+            env={**os.environ, **dict.fromkeys(_THREADS, str(number))},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        seconds, *thresholds = done.stdout.split()
+        said.append(thresholds)
+        return Elsewhere(float(seconds))
+
+    cores = os.cpu_count() or 1
+    with _busy_cores():
+        times = race(
+            {name: lambda k=k: solved(k) for name, k in (("cores", cores), ("one", 1))}, scale.turns
+        )
+    ratio = Ratio.of(times["cores"], times["one"])
+    return [
+        Case(
+            "threads",
+            "one threshold, threads of BLAS",
+            f"{size[1]} groups, {size[2]:,} atoms, on {cores} cores that are all busy",
+            (
+                Entry(f"as many threads as cores ({cores})", times["cores"]),
+                Entry("one thread", times["one"]),
+            ),
+            (at_most("as many threads as cores / one thread", ratio, 1.05),),
+            (check(all(one == said[0] for one in said), "both have the same threshold"),),
         )
     ]
 

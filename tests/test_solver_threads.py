@@ -1,7 +1,7 @@
 """The solver wakes no thread of BLAS, whatever their number is.
 
-A thread of OpenBLAS that has been woken stays busy for some 30 ms before it sleeps again. On a busy
-machine the solver would pay for that as often as it wakes one.
+A thread of OpenBLAS that has been woken stays busy for up to a tenth of a second. The solver would
+pay for that as often as it wakes one.
 """
 
 import subprocess

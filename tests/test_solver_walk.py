@@ -110,6 +110,21 @@ def test_the_largest_determinant_is_still_told_apart(monkeypatch):
     assert vertex.exact_gaps(pieces, where, 0, one, one) is None
 
 
+def test_gaps_are_not_told_by_a_wrong_determinant():
+    """Half of each of three rows is the fourth, so that thirds of whole numbers are no help."""
+    membership = np.array([[1, 1, 0], [1, 0, 1], [0, 1, 1], [1, 1, 1]], dtype=bool)
+    core = oracles.coreset([1.0, 2.0, 4.0, 3.0], membership, np.ones(4), 1)
+    pieces, _, t = vertices.pieces_of(core, Fraction(1, 5))
+    [last] = np.flatnonzero(core.membership.all(axis=1))
+    basis = np.setdiff1d(np.arange(4), last)[None]
+    where = Walk.begun(basis, np.zeros((1, 4), dtype=np.int64), np.array([t]))
+    vertex.factorise(pieces, where, pieces.rows[:1])
+    atoms, index = np.array([last]), np.array([0])
+    assert vertex.exact_gaps(pieces, where, 0, atoms, index) == ([2 * 3 - (1 + 2 + 4)], 2)
+    where.volume = np.log([3.0])
+    assert vertex.exact_gaps(pieces, where, 0, atoms, index) is None
+
+
 @pytest.mark.few(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_multipliers_and_gradient(kind):

@@ -292,6 +292,17 @@ def test_a_shape_of_these_very_records_is_refused(spark, paths):
         gcfcp.spark.summarize(frame, groups=GROUPS, client="a", by="group", shape=shape)
 
 
+@quietly
+@pytest.mark.parametrize("shape", [None, gcfcp.Shape(GROUPS, (0.3, 0.2, -0.1))])
+def test_a_min_count_by_group_is_refused_on_a_grid_as_for_a_file(spark, paths, shape):
+    how: dict[str, Any] = {"grid": GRID, "by": "group", "min_count": 20, "shape": shape}
+    with pytest.raises(gcfcp.GCFCPError, match="by group hides nothing on a grid") as ours:
+        gcfcp.spark.summarize(read(spark, paths["residual"]), groups=GROUPS, client="a", **how)
+    with pytest.raises(gcfcp.GCFCPError) as of_file:
+        from_file(paths["residual"], "residual", **how)
+    assert str(ours.value) == str(of_file.value)
+
+
 # --- rows that Spark counts ----------------------------------------------------------------------
 
 

@@ -334,6 +334,17 @@ def test_a_stream_is_counted_exactly_whatever_its_chunks_are():
     assert counter.count == 500
 
 
+def test_a_score_of_many_records_is_counted_as_often():
+    scores, _ = rows(500, infinite=4)
+    numbers = np.random.default_rng(0).integers(1, 9, 500)
+    one, many = CellCounter(GRID), CellCounter(GRID)
+    one.add(np.repeat(scores, numbers))
+    many.add(scores, numbers)
+    assert many.counts.tolist() == one.counts.tolist()
+    many.add([0.1], np.array([2**53 + 1]))  # A float could not hold it.
+    assert many.count == one.count + 2**53 + 1
+
+
 # --- one vector of counts ------------------------------------------------------------------------
 
 

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import os
 import shutil
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +29,14 @@ from pyspark.sql import SparkSession
 
 import gcfcp
 import gcfcp.spark
+from gcfcp.spark import grouping, site
 from gcfcp.summary import Making
 from gcfcp.tables import audit_table, open_table, predict_table, scoring, summarize_table
 
 pytestmark = pytest.mark.slow
 
 GROUPS = gcfcp.Groups({"all": "TRUE", "old": "age >= 65", "female": "sex = 'F'"})
+OLD = gcfcp.Groups({"all": "TRUE", "old": "age >= 65"})  # They have no missing values.
 GRID = gcfcp.Grid.uniform(0, 4, 60)
 N = 6000
 
@@ -220,9 +225,9 @@ def test_a_task_that_fails_and_is_tried_again_changes_nothing(spark, paths, pred
             yield batch
 
     failed = frame.mapInArrow(failing, frame.schema)
-    for how in ({"grid": GRID}, {}):
-        ours = gcfcp.spark.summarize(failed, groups=GROUPS, client="a", **how)
-        assert ours == gcfcp.spark.summarize(frame, groups=GROUPS, client="a", **how)
+    for how in ({"grid": GRID, "groups": OLD}, {"groups": GROUPS}):  # Counted, and row by row.
+        ours = gcfcp.spark.summarize(failed, client="a", **how)
+        assert ours == gcfcp.spark.summarize(frame, client="a", **how)
     predictor = predictors["residual"]
     one, two = (gcfcp.spark.audit(f, predictor, client="a") for f in (failed, frame))
     assert one.covered.tolist() == two.covered.tolist()
@@ -285,6 +290,354 @@ def test_a_shape_of_these_very_records_is_refused(spark, paths):
     shape = gcfcp.fit_shape([summary], 0.1)
     with pytest.raises(gcfcp.GCFCPError, match="the shape was made from these very records"):
         gcfcp.spark.summarize(frame, groups=GROUPS, client="a", by="group", shape=shape)
+
+
+@quietly
+@pytest.mark.parametrize("shape", [None, gcfcp.Shape(GROUPS, (0.3, 0.2, -0.1))])
+def test_a_min_count_by_group_is_refused_on_a_grid_as_for_a_file(spark, paths, shape):
+    how: dict[str, Any] = {"grid": GRID, "by": "group", "min_count": 20, "shape": shape}
+    with pytest.raises(gcfcp.GCFCPError, match="by group hides nothing on a grid") as ours:
+        gcfcp.spark.summarize(read(spark, paths["residual"]), groups=GROUPS, client="a", **how)
+    with pytest.raises(gcfcp.GCFCPError) as of_file:
+        from_file(paths["residual"], "residual", **how)
+    assert str(ours.value) == str(of_file.value)
+
+
+# --- rows that Spark counts ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Whether Spark counted the rows, for each summary that has been made."""
+    found: list[bool] = []
+
+    def watched(*given):
+        replies = grouping.grouped(*given)
+        found.append(replies is not None)
+        return replies
+
+    monkeypatch.setattr(site, "grouped", watched)
+    return found
+
+
+def made(frame: Any, **how: Any) -> tuple[Any, list[str]]:
+    """The summary, or the error in its place, and what was warned of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", gcfcp.GCFCPWarning)
+        try:
+            result = gcfcp.spark.summarize(frame, client="a", **how)
+        except gcfcp.GCFCPError as error:
+            result = str(error)
+    return result, [str(w.message) for w in caught if w.category is gcfcp.GCFCPWarning]
+
+
+def same_both_ways(frame: Any, counted: list[bool], **how: Any) -> tuple[Any, bool]:
+    """What comes out both ways, and whether Spark counted the rows."""
+    counted.clear()
+    result, said = made(frame, **how)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(site, "grouped", lambda *_: None)
+        plain, said_plain = made(frame, **how)
+    assert said == said_plain
+    assert result == plain
+    if not isinstance(plain, str):
+        assert result.to_bytes() == plain.to_bytes()
+    return result, counted == [True]
+
+
+def of_table(path: Path, groups: gcfcp.Groups, **how: Any) -> gcfcp.ClientSummary:
+    """The summary of a Parquet file."""
+    with open_table(path) as table, warnings.catch_warnings():
+        warnings.simplefilter("ignore", gcfcp.GCFCPWarning)
+        by = scoring(table)
+        making = Making(groups=groups, client="a", score=by.named, **how)
+        [summary], _ = summarize_table(table, by, making)
+    return summary
+
+
+KINDS: dict[str, tuple[Any, list[Any]]] = {
+    "b": (pl.Boolean, [True, False, None]),
+    "i8": (pl.Int8, [-128, 0, 7, 127, None]),
+    "i16": (pl.Int16, [-32768, 0, 300, None]),
+    "i32": (pl.Int32, [-(2**31), 0, 2**24 + 1, None]),
+    "i64": (pl.Int64, [2**53, 2**53 + 1, 2**63 - 1, -(2**63), 0, None]),
+    "f32": (pl.Float32, [0.0, -0.0, float("nan"), float("inf"), 1e-45, 0.1, None]),
+    "f64": (
+        pl.Float64,
+        [0.0, -0.0, float("nan"), float("inf"), -float("inf"), 5e-324, -5e-324, 0.1, 2.0**53, None],
+    ),
+    "s": (pl.String, ["a", "A", "a ", "\u00e4", "a\u0308", "", "0", None]),
+    "d": (pl.Date, [datetime.date(1970, 1, 1), datetime.date(1582, 10, 4), None]),
+    "m": (pl.Decimal(20, 4), [decimal.Decimal("0.1000"), decimal.Decimal("-7.25"), None]),
+}
+CONDITIONS = (
+    "TRUE",
+    "b IS NULL",
+    "coalesce(b, FALSE)",
+    "i8 IS NOT NULL",
+    "coalesce(i8 > 5, TRUE)",
+    "coalesce(i16 * 2 > 500, FALSE)",
+    "coalesce(i32 = 16777217, FALSE)",
+    "coalesce(i64 = 9007199254740993, FALSE)",
+    "coalesce(i64 > 9007199254740992, FALSE)",
+    "coalesce(i64 / 2 > 0, FALSE)",
+    "f32 IS NULL",
+    "coalesce(1 / f32 > 0, FALSE)",
+    "coalesce(f32 = 0.1, FALSE)",
+    "f64 IS NULL",
+    "coalesce(1 / f64 > 0, FALSE)",
+    "coalesce(1 / f64 < 0, FALSE)",
+    "coalesce(f64 >= 0, FALSE)",
+    "coalesce(f64 > 1e300, FALSE)",
+    "coalesce(f64 + i64 > 9007199254740992, FALSE)",
+    "coalesce(s = 'a', FALSE)",
+    "coalesce(s IN ('A', 'a '), TRUE)",
+    "coalesce(lower(s) = 'a', FALSE)",
+    "coalesce(length(s) > 1, FALSE)",
+    "s IS NULL OR s = ''",
+    "coalesce(d < DATE '1970-01-01', FALSE)",
+    "coalesce(m > 0, FALSE)",
+    "m IS NULL AND b IS NULL",
+    "coalesce(CASE WHEN f64 > 0 THEN s = 'a' ELSE b END, FALSE)",
+)
+
+
+def anything(seed: int, n: int = 600) -> pl.DataFrame:
+    """Records whose columns have all kinds of odd values, and whose scores lie on edges too."""
+    rng = np.random.default_rng(seed)
+    frame = {
+        name: pl.Series([pool[i] for i in rng.integers(0, len(pool), n)], dtype=kind)
+        for name, (kind, pool) in KINDS.items()
+    }
+    prediction = rng.choice([0.0, -0.0, 0.1, 1e-300, 5e-324, 1e16, 1e308], n)
+    away = rng.choice([0.0, 0.1, 0.2, 0.30000000000000004, 5e-324, 1.0, 1e17, -1e308], n)
+    noise = np.where(rng.random(n) < 0.5, 0.0, rng.normal(size=n))
+    return pl.DataFrame({**frame, "prediction": prediction, "y": prediction + away + noise})
+
+
+@quietly
+@pytest.mark.parametrize("seed", range(12))
+def test_counted_rows_give_the_bytes_of_the_file(spark, tmp_path, counted, seed):
+    """Random conditions on columns with null, NaN, both zeros, infinities, and large integers."""
+    rng = np.random.default_rng([seed, 1])
+    chosen = rng.choice(len(CONDITIONS), rng.integers(1, 9), replace=False)
+    groups = gcfcp.Groups({f"g{i}": CONDITIONS[i] for i in sorted(chosen.tolist())})
+    grid = [gcfcp.Grid.uniform(0, 1, 10), gcfcp.Grid.logarithmic(0.3), gcfcp.Grid([0.0, 0.1, 0.2])]
+    how: dict[str, Any] = {"groups": groups, "grid": grid[seed % 3]}
+    how |= [{}, {"by": "group"}, {"min_count": 15}, {"absent": []}][seed % 4]
+    path = tmp_path / "t.parquet"
+    anything(seed).write_parquet(path)
+    frame = spark.read.parquet(str(path)).repartition(3)
+    result, by_spark = same_both_ways(frame, counted, **how)
+    assert by_spark
+    assert result.to_bytes() == of_table(path, **how).to_bytes()
+
+
+MOST = float(np.finfo(np.float64).max)
+GRIDS = {
+    "uniform": gcfcp.Grid.uniform(0, 1, 60),
+    "below 0": gcfcp.Grid.uniform(-3, 0.3, 7),
+    "logarithmic": gcfcp.Grid.logarithmic(),
+    "negative": gcfcp.Grid.logarithmic(0.3, 1e-150, 1e150, negative=True),
+    "one edge": gcfcp.Grid([0.0]),
+    "denormal": gcfcp.Grid([-5e-324, 0.0, 5e-324]),
+    "largest": gcfcp.Grid([-MOST, -1.0, 0.1, MOST]),
+    "neighbours": gcfcp.Grid(np.nextafter(1.0, 2.0) + np.arange(255) * 2.0**-52),
+    "256": gcfcp.Grid.uniform(0, 256, 256),
+    "1,023": gcfcp.Grid(np.sort(np.random.default_rng(3).normal(size=1023))),
+    "65,536": gcfcp.Grid(np.sort(np.random.default_rng(3).normal(size=2**16))),
+}
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_every_score_is_in_the_cell_of_numpy(spark, tmp_path, counted, name):
+    """Edges, the floats beside them, both zeros, denormal and infinite scores."""
+    grid = GRIDS[name]
+    edges = np.random.default_rng(0).choice(grid.upper_edges, min(len(grid), 1500), replace=False)
+    with np.errstate(over="ignore"):
+        beside = [np.nextafter(edges, -np.inf), np.nextafter(edges, np.inf)]
+    odd = [0.0, -0.0, 5e-324, -5e-324, MOST, -MOST, 1.0, np.inf]
+    scores = np.concatenate([edges, *beside, odd])
+    scores = scores[scores > -np.inf]
+    path = tmp_path / "t.parquet"
+    pl.DataFrame({"score": scores}).write_parquet(path)
+    groups = gcfcp.Groups({"all": "TRUE"})
+    ours = gcfcp.spark.summarize(
+        spark.read.parquet(str(path)), groups=groups, client="a", grid=grid
+    )
+    assert counted == [True]
+    assert ours.to_bytes() == of_table(path, groups, grid=grid).to_bytes()
+    cells, counts = np.unique(np.searchsorted(grid.upper_edges, scores), return_counts=True)
+    assert ours.values.tolist() == grid.points[cells].tolist()
+    assert ours.counts.tolist() == counts.tolist()
+
+
+@pytest.mark.parametrize("kind", [pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.Float32, pl.Float64])
+def test_numbers_of_all_types_have_the_score_of_the_file(spark, tmp_path, counted, kind):
+    """To the last bit: the scores themselves and the floats below them are the edges."""
+    rng = np.random.default_rng(4)
+    n = 400
+    bits = {pl.Int8: 7, pl.Int16: 15, pl.Int32: 31, pl.Int64: 63}.get(kind)
+    numbers = rng.normal(size=n) if bits is None else rng.integers(-(2**bits), 2**bits, n)
+    other = rng.permutation(numbers)
+    base = pl.DataFrame({"a": numbers, "b": other}).cast(kind)
+    groups = gcfcp.Groups({"all": "TRUE"})
+    for what, frame in {
+        "residual": base.select(y="a", prediction="b"),
+        "residual with a double": base.select("b", y="a").select(
+            "y", prediction=pl.col("b").cast(pl.Float64) + 0.1
+        ),
+        "cqr": base.select(y="a", lo="b", hi=pl.col("b").reverse()),
+        "column": base.select(score="a"),
+    }.items():
+        path = tmp_path / f"{what}.parquet"
+        frame.write_parquet(path)
+        with open_table(path) as table:
+            scores = scoring(table).of(frame, None).astype(np.float64)
+        grid = gcfcp.Grid(np.unique(np.concatenate([scores, np.nextafter(scores, -np.inf)])))
+        counted.clear()
+        read_back = spark.read.parquet(str(path))
+        ours = gcfcp.spark.summarize(read_back, groups=groups, client="a", grid=grid)
+        assert counted == [True], what
+        assert ours.to_bytes() == of_table(path, groups, grid=grid).to_bytes(), what
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"groups": gcfcp.Groups({"all": "TRUE"})},
+        {"groups": gcfcp.Groups([], sites=["a", "b"])},
+        {"groups": gcfcp.Groups({"old": "age >= 65"}, sites=["b", "a"]), "by": "group"},
+        {"groups": gcfcp.Groups({"old": "age >= 65", "none": "age > 200"})},
+        {"groups": gcfcp.Groups({"all": "TRUE", "none": "age > 200"}), "absent": ["none"]},
+        {"groups": gcfcp.Groups(["old", "whole"])},
+        {"groups": OLD, "min_count": 40},
+        {"groups": gcfcp.Groups({"all": "TRUE"}), "score": gcfcp.scores.AbsoluteResidual()},
+        {"groups": gcfcp.Groups({"all": "TRUE"}), "score": gcfcp.scores.CQR()},
+        {"groups": gcfcp.Groups({"all": "TRUE"}), "missing": "drop", "round": "q", "model": "m"},
+        {"groups": gcfcp.Groups({"all": "TRUE"}), "date": "2026-11-17", "by": "group"},
+        {"groups": gcfcp.Groups({"odd": '"a.b `c`" > 40', "ID": "ID > 40"})},
+    ],
+    ids=lambda how: " ".join(map(str, how["groups"].names)),
+)
+def test_what_spark_counts(spark, counted, how):
+    frame = spark.createDataFrame(
+        records(600).select("age", "y", "prediction", "lo", "hi").to_pandas()
+    ).selectExpr("*", "age >= 65 AS old", "age % 2 AS whole", "age AS `a.b ``c```", "age AS ID")
+    how = {"score": "residual", "grid": GRID} | how
+    result, by_spark = same_both_ways(frame.repartition(3), counted, **how)
+    assert by_spark
+    assert result.n == 600
+
+
+@quietly
+def test_noise_is_added_to_counted_rows(spark, counted):
+    pytest.importorskip("opendp", reason="noise needs the extra dp")
+    frame = spark.createDataFrame(records(600).select("age", "y", "prediction").to_pandas())
+    ours = gcfcp.spark.summarize(frame, groups=OLD, client="a", grid=GRID, epsilon=1.0)
+    assert counted == [True]
+    assert (ours.n, ours.noise is None) == (600, False)
+
+
+def stranger() -> Any:
+    """A score of somebody else that has the name of one of ours."""
+
+    class Square:  # Workers cannot import this file, and get the class itself.
+        name, parameters, kind = "residual", {}, "interval"
+
+        def of(self, prediction, y, rng=None):
+            return (y - prediction) ** 2
+
+    return Square()
+
+
+ROW_BY_ROW: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "no grid": ([], {"grid": None}),
+    "a shape": ([], {"by": "group", "shape": gcfcp.Shape(OLD, (0.3, 0.2))}),
+    "another score": ([], {"score": stranger()}),
+    "no y": (["if(id = 5, NULL, y) AS y"], {}),
+    "no y is dropped": (["if(id IN (5, 300), NULL, y) AS y"], {"missing": "drop"}),
+    "y is NaN": (["if(id = 5, double('NaN'), y) AS y"], {}),
+    "y is infinite": (["if(id = 5, double('inf'), y) AS y"], {}),
+    "y is minus infinite": (["if(id = 5, double('-inf'), y) AS y"], {}),
+    "no prediction": (["if(id = 5, NULL, prediction) AS prediction"], {}),
+    "y is a decimal": (["cast(y AS decimal(20, 10)) AS y"], {}),
+    "y is a text": (["cast(y AS string) AS y"], {}),
+    "y is true": (["y > 0 AS y"], {}),
+    "nothing is left": (["double(NULL) AS y"], {"missing": "drop"}),
+    "missing": ([], {"missing": "perhaps"}),
+    "score -inf": (["if(id = 5, double('-inf'), y) AS score"], {"score": "column"}),
+    "score NaN": (["if(id = 5, double('NaN'), y) AS score"], {"score": "column"}),
+    "no score": (["if(id = 5, NULL, y) AS score"], {"score": "column"}),
+    "a condition is open": (["if(id = 5, NULL, age) AS age"], {}),
+    "a condition fails": (["cast(age AS string) AS age"], {}),
+    "a group is declared absent": (["if(id = 5, 70, 30) AS age"], {"absent": ["old"]}),
+    "no Boolean": (["id % 3 AS old", "true AS all"], {"groups": gcfcp.Groups(["all", "old"])}),
+    "a timestamp": (
+        ["timestamp_seconds(id) AS t"],
+        {"groups": gcfcp.Groups({"all": "TRUE", "t": "t IS NULL"})},
+    ),
+    "a collation": (
+        ["if(id % 2 = 0, 'a', 'A') COLLATE UTF8_LCASE AS s"],
+        {"groups": gcfcp.Groups({"all": "TRUE", "s": "s = 'a'"})},
+    ),
+    "bytes": (
+        ["cast('x' AS binary) AS s"],
+        {"groups": gcfcp.Groups({"all": "TRUE", "s": "s IS NULL"})},
+    ),
+    "very many cells": ([], {"grid": gcfcp.Grid.uniform(0, 4, 2**16)}),
+    "hardly two rows are alike": (
+        ["y * 2 AS x"],
+        {"groups": gcfcp.Groups({"all": "TRUE", "x": "x > 0"})},
+    ),
+}
+
+
+LATE = [name for name, case in ROW_BY_ROW.items() if "id = 5" in str(case)]
+
+
+@pytest.mark.parametrize(
+    ("name", "look"), [(name, 10_000) for name in ROW_BY_ROW] + [(name, 3) for name in LATE]
+)
+def test_what_goes_to_python_row_by_row(spark, counted, monkeypatch, name, look):
+    """The result, errors and warnings are those of the rows, wherever it is noticed."""
+    monkeypatch.setattr(grouping, "LOOK", look)
+    monkeypatch.setattr(grouping, "FEW", 100)
+    extra, how = ROW_BY_ROW[name]
+    plain = spark.createDataFrame(records(400).select("id", "age", "y", "prediction").to_pandas())
+    named = [one.rpartition(" AS ")[2] for one in extra]
+    frame = plain.selectExpr(*(c for c in plain.columns if c not in named), *extra)
+    frame = frame.repartitionByRange(3, "id").sortWithinPartitions("id")
+    how = {"groups": OLD, "grid": GRID, "score": "residual"} | how
+    _, by_spark = same_both_ways(frame, counted, **how)
+    assert not by_spark
+
+
+def test_an_empty_frame_and_a_holdout_are_not_counted(spark, paths, counted):
+    frame = read(spark, paths["residual"])
+    result, by_spark = same_both_ways(frame.where("id < 0"), counted, groups=OLD, grid=GRID)
+    assert "has no rows to work with: the table is empty" in result
+    assert not by_spark
+    counted.clear()
+    gcfcp.spark.summarize(frame, groups=OLD, client="a", grid=GRID, holdout=0.3, seed=1)
+    assert counted == []
+
+
+def test_nothing_but_summaries_is_collected(spark, paths, counted, monkeypatch):
+    """The driver gets the replies of tasks, and no row that was counted."""
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    got: list[Any] = []
+    collect = DataFrame.collect
+
+    def watched(frame):
+        got.append((frame.columns, rows := collect(frame)))
+        return rows
+
+    monkeypatch.setattr(DataFrame, "collect", watched)
+    gcfcp.spark.summarize(read(spark, paths["residual"]), groups=OLD, client="a", grid=GRID)
+    assert counted == [True]
+    assert [columns[:2] for columns, _ in got] == [["partition", "read"]] * 2
 
 
 # --- rows that are bad ---------------------------------------------------------------------------
@@ -429,11 +782,10 @@ def test_ten_million_rows(spark):
         "double(pmod(hash(id), 1000003)) / 1000003 AS prediction",
         "double(pmod(hash(id, 7), 1000003)) / 1000003 AS y",
     )
-    groups = gcfcp.Groups({"all": "TRUE", "old": "age >= 65"})
     grid = gcfcp.Grid.uniform(0, 1, 200)
-    counted = gcfcp.spark.summarize(frame, groups=groups, client="a", grid=grid)
+    counted = gcfcp.spark.summarize(frame, groups=OLD, client="a", grid=grid)
     assert counted.n == counted.counts.sum() == 10**7
-    digests = gcfcp.spark.summarize(frame, groups=groups, client="a")
+    digests = gcfcp.spark.summarize(frame, groups=OLD, client="a")
     assert digests.atom_counts.tolist() == counted.atom_counts.tolist()
     # At every edge the digest says no more than the count, and not much less.
     for i, error in enumerate(digests.errors):

@@ -207,6 +207,45 @@ def test_several_possible_scores_must_be_decided(tmp_path: Path) -> None:
         summarised(save(table_for("column", frame(5)), tmp_path / "c.csv"), "cqr")
 
 
+class Rows(tables.Source):
+    """The rows of a frame, some at a time."""
+
+    def __init__(self, data: pl.DataFrame, size: int) -> None:
+        self.name, self.columns, self.rows = "rows", tuple(data.columns), data.height
+        self._data, self._size = data, size
+
+    def batches(self, columns, types):
+        yield from self._data.select(columns).iter_slices(self._size)
+
+
+@pytest.mark.filterwarnings("ignore::gcfcp.GCFCPWarning")
+@pytest.mark.parametrize("by", ["atom", "group"])
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_rows_that_were_counted_have_the_summary_of_the_rows(by: str, size: int) -> None:
+    """Equal rows are one row with their number; some records are in no group."""
+    grid = gcfcp.Grid.uniform(0, 4, 9)
+    data = table_for("column", frame(3000))
+    counted = (
+        data.with_columns(cell=pl.Series(grid.place(data["score"].to_numpy())))
+        .group_by("age", "cell")
+        .agg(number=pl.len().cast(pl.Int64))
+    )
+    groups = gcfcp.Groups({"old": "age >= 65", "even": "age % 2 = 0", "minor": "age < 18"})
+    making = Making(groups, "a", score="column", grid=grid, by=by)
+    found = tables.Pass()
+    ours = tables.summarize_counted(Rows(counted, size), "cell", "number", making, found)
+    plain, rows = tables.Pass(), Rows(data, 500)
+    [theirs] = tables.summarize_part(rows, tables.scoring(rows, "column"), [making], plain)
+    assert ours == theirs
+    assert found.seen.tolist() == plain.seen.tolist()
+    assert found.rows.unmatched == plain.rows.unmatched == ("minor",)
+    nothing = tables.summarize_counted(Rows(counted.head(0), 1), "cell", "number", making, found)
+    assert nothing is None
+    gap = counted.with_columns(cell=pl.when(pl.col("number") > 0).then(None).otherwise(1))
+    tables.summarize_counted(Rows(gap, 5), "cell", "number", making, found := tables.Pass())
+    assert found.first == (0, "cell")
+
+
 # --- missing values ----------------------------------------------------------------------------
 
 

@@ -14,11 +14,12 @@ What a partition sends:
 | by group with `min_count`                  | by atom, because small combinations must be known |
 | by group, with a shape made of summaries   | by atom, to see if these very records made it     |
 
-A `GROUP BY` in Spark's own SQL would be cheaper with a grid (benchmarks/spark.py). But the groups
-of a record would then be decided by another SQL than at other sites.
+With a grid Spark counts equal rows beforehand where this changes nothing but the cost (see
+`grouping`); a partition is then one of the counted rows.
 
-Cost: one pass over the data. A partition sends at most 4 `delta` numbers with their counts for each
-cell, 16 kB at delta = 250. The driver holds the replies of all partitions.
+Cost: one pass over the data, or those that `grouping` names. A partition sends at most 4 `delta`
+numbers with their counts for each cell, 16 kB at delta = 250. The driver holds the replies of all
+partitions.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from gcfcp.checks import Representative
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import Groups
 from gcfcp.spark.frames import Frame, Partition
+from gcfcp.spark.grouping import grouped
 from gcfcp.spark.tasks import Reply, ask, judge, require_seed, seeded, warn_of_unmatched
 from gcfcp.summary import ClientSummary, Making, joined, refuse_empty
 from gcfcp.tables import Pass, Scoring, scoring, scoring_for, summarize_part
@@ -104,7 +106,13 @@ def summarize(
     if holdout is not None:
         making.refuse_holdout()
         require_seed(seed, "a holdout is drawn")
-    replies = ask(frame, _columns(how, groups), _work(how, makings, missing, seed, holdout))
+    columns = _columns(how, groups)
+    work = _work(how, makings, missing, seed, holdout)
+    replies = None
+    if holdout is None:
+        replies = grouped(frame, how, part_of(making), columns, missing)
+    if replies is None:
+        replies = ask(frame, columns, work)
     rows = judge(replies, frame, groups, missing)
     warn_of_unmatched(frame, groups, rows, making.absent)
     found = _joined(replies, makings, holdout)

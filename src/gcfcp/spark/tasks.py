@@ -65,9 +65,12 @@ def require_seed(seed: int | None, why: str) -> None:
 
 def ask(frame: Frame, columns: tuple[str, ...], work: Work) -> list[Reply]:
     """The replies of all partitions that have rows, in the order of the partitions."""
-    chosen, names = frame.selected(columns)
-    task = _task(work, frame.name, names)
-    rows = chosen.mapInArrow(task, SCHEMA).collect()
+    return replies_of(*frame.selected(columns), frame.name, work)
+
+
+def replies_of(df: Any, columns: tuple[str, ...], name: str, work: Work) -> list[Reply]:
+    """The same of a data frame of Spark, whose columns have other names to us."""
+    rows = df.mapInArrow(_task(work, name, columns), SCHEMA).collect()
     return sorted((_reply(row) for row in rows), key=lambda reply: reply.partition)
 
 

@@ -443,6 +443,15 @@ class Making:
                     "not declare the group absent"
                 )
 
+    def refuse_hiding_by_group(self) -> None:
+        """Raise an error if a summary by group has a `min_count` and a grid."""
+        if self.grid is not None and self.min_count > 1:
+            raise GCFCPError(
+                f"min_count={self.min_count} by group hides nothing on a grid, because the counts "
+                "of two groups in a cell can be subtracted: use by='atom', or min_count=1 with "
+                "noise (epsilon) or where only the sum of several sites is seen"
+            )
+
     def refuse_holdout(self) -> None:
         """Raise an error if the shape part of a holdout would leave without noise."""
         if self.epsilon is not None:
@@ -586,12 +595,7 @@ def assemble_groups(
     - `atoms`, `counts`: The distinct membership rows (a, G) of the records, and how many records
       each of them has.
     """
-    if making.grid is not None and making.min_count > 1:
-        raise GCFCPError(
-            f"min_count={making.min_count} by group hides nothing on a grid, because the counts of "
-            "two groups in a cell can be subtracted: use by='atom', or min_count=1 with noise "
-            "(epsilon) or where only the sum of several sites is seen"
-        )
+    making.refuse_hiding_by_group()
     if making.epsilon is not None:
         return noisy(
             assemble_groups(scores_of, atoms, counts, replace(making, epsilon=None)), making

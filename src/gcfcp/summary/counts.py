@@ -93,11 +93,18 @@ class CellCounter:
         """How many scores have been added."""
         return int(self.counts.sum())
 
-    def add(self, chunk: Any) -> None:
-        """Add more scores. If one of them cannot be used, an error is raised and none is added."""
+    def add(self, chunk: Any, numbers: Ints | None = None) -> None:
+        """Add more scores. If one of them cannot be used, an error is raised and none is added.
+
+        - `numbers`: How many records each score is that of. By default it is one.
+        """
         values = checks.series("values", chunk, empty=True)
         checks.refuse_unusable("values", values, self.count)
-        self.counts += np.bincount(self._grid.place(values), minlength=len(self.counts))
+        places = self._grid.place(values)
+        if numbers is None:
+            self.counts += np.bincount(places, minlength=len(self.counts))
+        else:  # bincount would add up weights as floats.
+            np.add.at(self.counts, places, numbers)
 
 
 def counted_on(grid: Grid, scores: Any) -> Ints:

@@ -177,6 +177,7 @@ def _digest(part: ClientSummary, i: int, making: Making) -> TDigest:
 
 def _joined_groups(parts: Sequence[ClientSummary], making: Making) -> ClientSummary:
     """The summary by group of parts by group, of which nothing is hidden."""
+    making.refuse_hiding_by_group()
     rows, cells = _cells(parts, making)
     none = (0,) * len(making.groups)
     found = replace(making, epsilon=None).summary(

@@ -26,7 +26,7 @@ from gcfcp.tables.predictions import (
     scoring_to_predict,
 )
 from gcfcp.tables.scoring import SCORES, Scoring, scoring, scoring_for
-from gcfcp.tables.summaries import summarize_part, summarize_table
+from gcfcp.tables.summaries import summarize_counted, summarize_part, summarize_table
 from gcfcp.tables.unmatched import explain_unmatched
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "scoring_for",
     "scoring_to_audit",
     "scoring_to_predict",
+    "summarize_counted",
     "summarize_part",
     "summarize_table",
     "unmatched_groups",

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from gcfcp.arrays import Bools, Floats
+from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.digest import DigestBuilder
 from gcfcp.errors import GCFCPError
 from gcfcp.groups import find_atoms
@@ -97,6 +97,27 @@ def summarize_part(
     return tuple(None if held.empty else held.summary() for held in parts)
 
 
+def summarize_counted(
+    part: Source, cell: str, number: str, making: Making, found: Pass, missing: str = "error"
+) -> ClientSummary | None:
+    """Summarise a part of which equal rows have been counted, on the grid of `making`.
+
+    The summary is that of `summarize_part` for the rows themselves.
+
+    - `cell`: The column with the place of a row's score on the grid. It is missing where a value is
+      missing that the score needs.
+    - `number`: The column that says how many records a row stands for.
+    """
+    held = _Held(making)
+    site = making.client if making.groups.sites else None
+    for batch in scan(part, making.groups, (cell,), {}, missing, None, (number,), site, found):
+        with batch.located():
+            making.refuse_absent(batch.membership)
+        scores = making.grid.points[batch.frame[cell].to_numpy()]
+        held.add(scores, batch.membership, batch.frame[number].to_numpy())
+    return None if held.empty else held.summary()
+
+
 def _held(
     table: Source,
     by: Scoring,
@@ -151,30 +172,42 @@ class _Held:
         """Whether there are no records."""
         return not self._counts
 
-    def add(self, values: Floats, membership: Bools) -> None:
-        """Take the scores of one batch, in the order of its rows."""
+    def add(self, values: Floats, membership: Bools, numbers: Ints | None = None) -> None:
+        """Take the scores of one batch, in the order of its rows.
+
+        - `numbers`: With a grid, how many records each score is that of. By default it is one.
+        """
         if not len(values):
             return
+        if numbers is not None and self._builders is None:
+            self._builders = {}
         atoms = find_atoms(membership)
         order = np.argsort(atoms.index, kind="stable")
         ends = np.cumsum(atoms.counts)
-        for row, part in zip(atoms.membership, np.split(values[order], ends[:-1]), strict=True):
-            key = row.tobytes()
+        parts = np.split(values[order], ends[:-1])
+        of_parts = [None] * len(parts) if numbers is None else np.split(numbers[order], ends[:-1])
+        for row, part, of_part in zip(atoms.membership, parts, of_parts, strict=True):
+            key, records = row.tobytes(), len(part) if of_part is None else int(of_part.sum())
             self._membership.setdefault(key, row)
-            self._counts[key] = self._counts.get(key, 0) + len(part)
+            self._counts[key] = self._counts.get(key, 0) + records
             if self._builders is None:
                 self._chunks.setdefault(key, []).append(part)
             else:
-                self._build(key, part)
+                self._build(key, part, of_part)
         if self._builders is None and sum(self._counts.values()) > EXACT_ROWS:
             self._turn_into_builders()
 
-    def _build(self, key: bytes, part: Floats) -> None:
+    def _build(self, key: bytes, part: Floats, numbers: Ints | None = None) -> None:
         """Add scores of one atom to its builder, less the shape if there is one."""
         assert self._builders is not None
         if key not in self._builders:
             self._builders[key] = self._making.builder(self._buffer)
-        self._builders[key].add(self._residuals(part, self._membership[key]))
+        builder, residuals = self._builders[key], self._residuals(part, self._membership[key])
+        if numbers is None:
+            builder.add(residuals)
+        else:
+            assert isinstance(builder, CellCounter)
+            builder.add(residuals, numbers)
 
     def _residuals(self, part: Floats, row: Bools) -> Floats:
         """The scores of one atom less its shape; the scores themselves by atom."""

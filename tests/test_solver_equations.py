@@ -1,9 +1,11 @@
 """Inverses, determinants and equations are what LAPACK says, and no thread is woken for them."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
-from gcfcp.solver import equations
+from gcfcp.solver import Coreset, Solver, equations
 from gcfcp.solver.equations import inverted, refreshed, solved
 
 SIZES = [1, 5, 80, 81, 120, 121, 331]
@@ -75,3 +77,45 @@ def test_equations_in_halves(r):
 def test_equations_that_have_no_solution_are_refused():
     with pytest.raises(np.linalg.LinAlgError):
         solved(np.zeros((300, 300)), np.ones((300, 1)))
+
+
+# --- what the solver makes of them ---------------------------------------------------------------
+
+
+def entangled(seed, k, d):
+    """A matrix of memberships whose inverse has large entries: [T 0; R D], in a mixed order."""
+    rng = np.random.default_rng(seed)
+    column = np.zeros(k, dtype=int)
+    column[[0, 1]] = column[3::2] = 1
+    triangle = np.array([[column[i - j] if i >= j else 0 for j in range(k)] for i in range(k)])
+    while abs(np.linalg.det(dense := (rng.random((d, d)) < 0.5).astype(float))) < 0.5:
+        pass
+    whole = np.block([[triangle, np.zeros((k, d))], [rng.random((d, k)) < 0.5, dense]])
+    return whole[rng.permutation(k + d)][:, rng.permutation(k + d)].astype(bool)
+
+
+@pytest.mark.parametrize(("k", "d"), [(24, 20), (20, 50), (26, 0)])
+def test_rounding_leaves_no_atom_without_a_threshold(k, d):
+    """Each atom is limited by its own scores alone here: its threshold is the largest of 12."""
+    rows = entangled(1, k, d)
+    values = np.sort(np.random.default_rng(0).gamma(2, size=(len(rows), 12)), axis=1)
+    core = Coreset(rows, np.arange(len(rows) + 1) * 12, values.ravel(), np.ones(values.size), 1.0)
+    found = [one.threshold for one in Solver(core, Fraction(1, 10)).solve(rows)]
+    assert found == values[:, -1].tolist()
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e-160, 1e153, 1e200])
+def test_weights_may_be_in_any_unit(unit):
+    """Squares of the weights would be zero or infinite, and walks begin at predicted vertices."""
+    rng = np.random.default_rng(16)
+    rows = np.vstack([np.eye(16, dtype=bool), rng.random((1_200, 16)) < 6 / 16])
+    rows = np.unique(rows[rows.any(axis=1)], axis=0)
+    values = np.sort(rng.gamma(2, size=(len(rows), 20)), axis=1) + np.arange(20) * 1e-9
+    weights = rng.integers(1, 4, values.size)
+
+    def thresholds(unit):
+        start = np.arange(len(rows) + 1) * 20
+        core = Coreset(rows, start, values.ravel(), weights * unit, 60 * unit)
+        return [one.threshold for one in Solver(core, Fraction(1, 10)).solve(rows[:400])]
+
+    assert thresholds(unit) == thresholds(1.0)

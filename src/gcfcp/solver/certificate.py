@@ -14,6 +14,7 @@ import numpy as np
 
 from gcfcp.arrays import Bools, Floats, Ints
 from gcfcp.solver.problem import ZERO, Pieces
+from gcfcp.solver.products import times
 from gcfcp.solver.vertex import (
     Multipliers,
     Walk,
@@ -138,7 +139,7 @@ def _denominator(matrix: Floats, b: int, column: Floats) -> float:
         if np.abs(whole - k * column).max() < ZERO:
             unit = np.zeros(len(column))
             unit[b] = k
-            return k if np.array_equal(matrix @ whole, unit) else math.inf
+            return k if np.array_equal(times(whole[None], matrix)[0], unit) else math.inf
     return math.inf
 
 

@@ -1,9 +1,9 @@
 """Inverses, determinants and systems of equations, each computed by a single thread.
 
 LAPACK divides its work among threads as soon as a matrix has some hundred rows, and OpenBLAS keeps
-a thread that it has woken busy for up to a tenth of a second. So only matrices of up to 80 rows are
-given to LAPACK. Larger ones are eliminated here, some columns at a time, by the products of
-`products`.
+a thread that it has woken busy for up to a tenth of a second. So LAPACK gets matrices of up to 80
+rows alone, but for the least squares of the rare problems that have no other start. Larger ones are
+eliminated here, some columns at a time, by the products of `products`.
 
 Cost: O(r^3) for r rows. An inverse takes 2.5 times as long as that of LAPACK on one thread for
 r = 120, and 1.5 times for r = 256. Where an inverse is almost known, it takes two products.

@@ -205,11 +205,10 @@ def combine(c: Floats, scores: Floats, rows: Floats, row: Floats, volume: Floats
     """S* = sum_b c_b s_b of m test rows from the scores s themselves, rounded up.
 
     `rows` is Phi_basis, (m, r, r), with `volume` = log |det(Phi_basis)|, (m,), up to rounding, and
-    `row` is Phi_test, (m, r), as are `c` and `scores`. The
-    floats `c` are used if they solve c Phi_basis = Phi_test once they are rounded to multiples of
-    1, or of 1 / det(Phi_basis), which is checked in whole numbers. Otherwise the equations are
-    solved exactly. A single score of coefficient 1, which is what a basic atom has, is returned as
-    it is.
+    `row` is Phi_test, (m, r), as are `c` and `scores`. The floats `c` are used if they solve
+    c Phi_basis = Phi_test once they are rounded to multiples of 1, or of 1 / det(Phi_basis), which
+    is checked in whole numbers. Otherwise the equations are solved exactly. A single score of
+    coefficient 1, which is what a basic atom has, is returned as it is.
     """
     found = []
     for (numerators, denominator), own in zip(

@@ -64,9 +64,11 @@ class Starts:
     def response(self) -> Floats:
         """(r, r): How beta of the optimum changes with u, by least squares over all of them."""
         u, change = self.u[1:], self.beta[1:] - self.beta[0]
+        size = float(np.abs(u).max()) or 1.0  # Weights may be so large that their squares overflow.
+        u = u / size
         squares = product(u.T, u)
         squares += _RIDGE * np.trace(squares) * np.eye(len(squares))
-        return solved(squares, product(u.T, change))
+        return solved(squares, product(u.T, change)) / size
 
     def nearest(self, u: Floats) -> Ints:
         """The start whose u is nearest to each of these, (m,). Cost: O(m k r).

@@ -62,6 +62,7 @@ def improve(pieces: Pieces, starts: Starts, walk: Walk, rows: Floats) -> None:
         _follow(pieces, theta, at)
     down, up = _distances(pieces, at, theta)
     basis, complete = _independent(pieces.rows, np.minimum(down, up).argsort(axis=1))
+    complete &= np.isfinite(theta).all(axis=1)
     rest = np.where(down < up, at - 1, at)[complete]
     there = Walk.begun(basis[complete], rest, walk.t[complete])
     clear = _located(pieces, there, rows[complete])

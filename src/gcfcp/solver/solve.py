@@ -153,10 +153,24 @@ class Solver:
         self.alpha = alpha
         self._pieces, self._columns, self.t = pieces_of(coreset, alpha)
         self._base = self._first_optimum()
-        # Every column is a combination of the independent ones, with these coefficients, (r, G).
-        basic = coreset.membership[self._base.basis[0]].astype(np.float64)
-        self._span = snap(combined(self._base.inverse[0], basic))
+        self._span = self._combinations()
         self._at_rest = Starts.at_rest(self._pieces, self._base)
+
+    def _combinations(self) -> Floats:
+        """(r, G): Every column as a combination of the independent ones.
+
+        The equations of the basis are solved twice, the second time for what is left of the first,
+        because its inverse carries rounding.
+        """
+        basis, inverse = self._base.basis[0], self._base.inverse[0]
+        found = np.zeros((len(basis), self.coreset.membership.shape[1]))
+        found[:, self._columns] = np.eye(len(basis))
+        others = np.setdiff1d(np.arange(found.shape[1]), self._columns)
+        wanted = self.coreset.membership[basis][:, others].astype(np.float64)
+        first = combined(inverse, wanted)
+        rest = wanted - combined(self._pieces.rows[basis], first)
+        found[:, others] = snap(first + combined(inverse, rest))
+        return found
 
     def t_of(self, test: Floats) -> Floats:
         """t = (1 - alpha) w_test for these weights of the test point, in the units of `self.t`."""

@@ -585,6 +585,10 @@ ROW_BY_ROW: dict[str, tuple[list[str], dict[str, Any]]] = {
         ["cast('x' AS binary) AS s"],
         {"groups": gcfcp.Groups({"all": "TRUE", "s": "s IS NULL"})},
     ),
+    "a text is read as a date": (
+        ["if(id % 2 = 0, '2020-01-02', '2018-01-02') AS s"],
+        {"groups": gcfcp.Groups({"all": "TRUE", "d": "date(s) >= DATE '2019-01-01'"})},
+    ),
     "very many cells": ([], {"grid": gcfcp.Grid.uniform(0, 4, 2**16)}),
     "hardly two rows are alike": (
         ["y * 2 AS x"],
@@ -611,6 +615,18 @@ def test_what_goes_to_python_row_by_row(spark, counted, monkeypatch, name, look)
     how = {"groups": OLD, "grid": GRID, "score": "residual"} | how
     _, by_spark = same_both_ways(frame, counted, **how)
     assert not by_spark
+
+
+def test_what_spark_refuses_goes_to_python_row_by_row(spark, counted):
+    """With this setting a GROUP BY leaves out the columns by which it groups."""
+    frame = spark.createDataFrame(records(400).select("age", "y", "prediction").to_pandas())
+    spark.conf.set("spark.sql.retainGroupColumns", "false")
+    try:
+        result, by_spark = same_both_ways(frame, counted, groups=OLD, grid=GRID)
+    finally:
+        spark.conf.unset("spark.sql.retainGroupColumns")
+    assert not by_spark
+    assert result.n == 400
 
 
 def test_an_empty_frame_and_a_holdout_are_not_counted(spark, paths, counted):

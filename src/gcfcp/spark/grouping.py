@@ -17,7 +17,9 @@ What is not certain goes the other way, where every row is sent to Python: score
 residuals of a shape, and columns of types that are not listed here. So does what a message is
 needed for, because it has to name rows, partitions and batches: a value that is missing or that no
 score can be made of, a condition that fails or is left open, a record in a group that was declared
-absent. A summary is then made of all rows anew, and nothing is kept of the counts.
+absent. So does a text that is read as a date, because polars takes the format from the first text
+that it sees, and what Spark cannot plan, as with some of its settings. A summary is then
+made of all rows anew, and nothing is kept of the counts.
 
 Cost: an aggregation in Spark, and Python for each count. Spark computes the first `LOOK` rows of
 the data frame beforehand, for which it may read as many rows of each partition. They show whether
@@ -27,10 +29,12 @@ is computed twice if something is in the way that these rows do not show.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as sql
 
 from gcfcp.grid import Grid
@@ -50,6 +54,7 @@ MOST_COUNTS = 2**17
 _FLOATS = {"float", "double"}
 _NUMBERS = _FLOATS | {"tinyint", "smallint", "int", "bigint"}
 _TYPES = _NUMBERS | {"boolean", "string", "date"}  # A collation would stand behind "string".
+_READS_DATES = re.compile(r"\b(date|strptime)\s*\(", re.IGNORECASE)
 
 
 def grouped(
@@ -69,6 +74,8 @@ def grouped(
     keys = [plain[name] for name in part.groups.columns]
     if score is None or not all(_can_be_grouped(types[key]) for key in keys):
         return None
+    if any(_READS_DATES.search(text or "") for text in part.groups.predicates or ()):
+        return None
     scored = chosen.select(*keys, score.alias("score"))
     cell, number = (_new(name, part.groups.columns) for name in ("cell", "number"))
 
@@ -81,11 +88,14 @@ def grouped(
         return [b"" if summary is None else summary.to_bytes()]
 
     any_cell = sql.when(sql.col("score").isNotNull(), 0)
-    first = counted(scored.limit(LOOK).withColumn("cell", any_cell))
-    kinds = sum(reply.found.rows.read for reply in first)
-    if not _good(first) or not 0 < kinds <= min(FEW, MOST_COUNTS // len(part.grid)):
+    try:
+        first = counted(scored.limit(LOOK).withColumn("cell", any_cell))
+        kinds = sum(reply.found.rows.read for reply in first)
+        if not _good(first) or not 0 < kinds <= min(FEW, MOST_COUNTS // len(part.grid)):
+            return None
+        replies = counted(_placed(scored, part.grid))
+    except AnalysisException:  # With some settings Spark cannot plan it, which it says at once.
         return None
-    replies = counted(_placed(scored, part.grid))
     return replies if _good(replies) else None
 
 

@@ -94,10 +94,13 @@ def entangled(seed, k, d):
     return whole[rng.permutation(k + d)][:, rng.permutation(k + d)].astype(bool)
 
 
-@pytest.mark.parametrize(("k", "d"), [(24, 20), (20, 50), (26, 0)])
-def test_rounding_leaves_no_atom_without_a_threshold(k, d):
+@pytest.mark.parametrize("dependent", [False, True], ids=["independent", "dependent"])
+@pytest.mark.parametrize(("k", "d"), [(24, 20), (20, 50), (26, 0), (32, 75)])
+def test_rounding_leaves_no_atom_without_a_threshold(k, d, dependent):
     """Each atom is limited by its own scores alone here: its threshold is the largest of 12."""
     rows = entangled(1, k, d)
+    if dependent:  # A group that is given twice, and one of everyone.
+        rows = np.column_stack([rows, rows[:, 0], np.ones(len(rows), dtype=bool)])
     values = np.sort(np.random.default_rng(0).gamma(2, size=(len(rows), 12)), axis=1)
     core = Coreset(rows, np.arange(len(rows) + 1) * 12, values.ravel(), np.ones(values.size), 1.0)
     found = [one.threshold for one in Solver(core, Fraction(1, 10)).solve(rows)]

@@ -234,11 +234,14 @@ class Solver:
         """Whether each row (m, G) is in the span of the atoms and in some group, bool (m,).
 
         If a row is outside the span, some direction of beta changes its threshold and no theta_A,
-        so that no score limits it.
+        so that no score limits it. An atom is in the span whatever rounding says.
         """
         full = np.asarray(rows, dtype=np.float64)
-        spanned = np.abs(combined(full[:, self._columns], self._span) - full) <= ZERO
-        return np.logical_and(spanned.all(axis=1), full.any(axis=1))
+        gaps = np.abs(combined(full[:, self._columns], self._span) - full)
+        spanned: Bools = np.asarray((gaps <= ZERO).all(axis=1))
+        for i in np.flatnonzero(~spanned).tolist():
+            spanned[i] = (self.coreset.membership == full[i]).all(axis=1).any()
+        return np.logical_and(spanned, full.any(axis=1))
 
     def solve(self, rows: Bools, t: Floats | None = None) -> list[Solution]:
         """S* of the atoms with membership `rows`, (m, G).

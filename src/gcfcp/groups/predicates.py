@@ -4,6 +4,9 @@ Guarantee: The groups of a row do not depend on the other rows of its site, on t
 chance. polars reads the SQL, and nothing is evaluated as code. Only the row-wise functions that are
 listed below can be called. Aggregates, windows and subqueries are refused. What a condition can
 cost is bounded by its tokens (see `costs`), because a stranger's file may hold it.
+
+One exception is known: `date()` of a text. polars takes the format from the first text that it
+sees, so that a column that mixes formats is an error in one order of rows and not in another.
 """
 
 from __future__ import annotations

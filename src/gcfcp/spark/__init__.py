@@ -3,8 +3,8 @@
 Every partition is read by the code that reads files: the same conditions of groups, the same
 scores, the same messages. It gives a summary of its own rows, and the driver joins them to the
 summary of the site (`gcfcp.join`). Records stay where they are. The driver gets summaries or
-counts, and of records that cannot be used the message about the first. With a grid Spark counts
-equal rows before Python sees them, where the result is the same.
+counts, and of records that cannot be used the message about the first. With a grid Spark finds the
+cells of the scores and counts equal rows before Python sees them, where the result is the same.
 
     summary = gcfcp.spark.summarize(df, groups=groups, client="hospital-a")
     with_sets = gcfcp.spark.predict(new, gcfcp.Predictor.load("predictor.json"))
